@@ -1,0 +1,130 @@
+"""Loading models and compiling graphs: plugins, passes, kernels and the runtime put together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from os import PathLike
+from typing import TYPE_CHECKING, TypeAlias
+
+from aicore.config import FallbackPolicy, from_environment, parse_fallback
+from aicore.ir import Graph, Op, TensorType, verify
+from aicore.kernels import KernelTable, Selector
+from aicore.passes import Report, default_passes, required_passes, run_passes, specialise_passes
+from aicore.plugins import PluginRegistry, plugin_registry
+from aicore.program import Program
+from aicore.rewrite import Context
+from aicore.runtime import (
+    HOST,
+    Backend,
+    Constants,
+    MemoryOptions,
+    Options,
+    ReferenceEvaluator,
+    Specialiser,
+    is_control_flow,
+)
+
+if TYPE_CHECKING:
+    import onnx
+
+Source: TypeAlias = "str | PathLike[str] | bytes | onnx.ModelProto"
+
+
+def load(source: Source, *, registry: PluginRegistry | None = None) -> Graph:
+    """The graph of an ONNX model: a path, the bytes of a file, or a ModelProto.
+
+    registry: plugins whose ops the model may use, instead of the installed ones.
+    Raises ModelError for a damaged or unsafe file, UnsupportedError for an op or attribute that aicore lacks.
+    """
+    from aicore.frontends.onnx import load_model  # imports onnx, which hand-built graphs do not need
+
+    registry = plugin_registry() if registry is None else registry
+    return load_model(source, extra_ops=registry.ops.values())
+
+
+def compile(  # the public name, aicore.compile
+    model: Graph | Source,
+    target: str | None = None,
+    *,
+    fallback: FallbackPolicy | None = None,
+    optimize: bool = True,
+    reuse_memory: bool = True,
+    poison: bool | None = None,
+    kernels: Mapping[str, str] | None = None,
+    capacity: int = 32,
+    registry: PluginRegistry | None = None,
+) -> Program:
+    """A program that runs the model on a device.
+
+    model: a graph, or what `load` takes.
+    target: device such as `cpu` or `cuda:0`; None means AICORE_TARGET, else the best active device.
+    fallback: `error`, `warn` or `quiet`, for nodes that the target cannot run; None means AICORE_FALLBACK.
+    optimize: False leaves out passes that only make programs faster; results are the same, up to rounding.
+    reuse_memory: False gives every buffer memory of its own.
+    poison: fill dead buffers with NaN patterns; None means AICORE_DEBUG.
+    kernels: variant by op (`{"Conv": "im2col"}`) or by node name, instead of the selector's choice.
+    capacity: how many sets of input shapes to keep compiled.
+    registry: plugins to use instead of the installed ones.
+
+    Raises PluginError when the target cannot be used, UnsupportedError when a node can run nowhere.
+    """
+    config = from_environment()
+    registry = plugin_registry() if registry is None else registry
+    graph = model if isinstance(model, Graph) else load(model, registry=registry)
+    name, why = registry.default_target() if target is None else (target, "")
+    table = KernelTable(registry.kernels)
+    build = _BackendBuilder(registry, table, kernels or {})
+    backend = build(name)
+    options = Options(
+        fallback=parse_fallback(fallback) if fallback is not None else config.fallback,
+        memory=MemoryOptions(reuse=reuse_memory, poison=config.debug if poison is None else poison),
+        capacity=capacity,
+    )
+    fallbacks = [build("cpu")] if backend.device.kind != "cpu" and _has_device(registry, "cpu") else []
+    verify(graph)
+    passes = _Passes(registry, table, backend, optimize)
+    optimised, report = passes.whole(graph)
+    home = backend.name if backend.device.kind == "cpu" else HOST  # the CPU's memory is the host's
+    specialiser = Specialiser(optimised, backend, fallbacks, options, passes.specialised, home)
+    return Program(optimised, backend.device, specialiser, why or f"target {backend.name}: asked for", (report,))
+
+
+class _Passes:
+    """The passes of one program: once for the graph as it is, then for each set of input shapes."""
+
+    def __init__(self, registry: PluginRegistry, table: KernelTable, backend: Backend, optimize: bool) -> None:
+        self._whole = default_passes(registry.passes) if optimize else required_passes()
+        self._specialised = specialise_passes() if optimize else required_passes()
+        self._selector = backend.selector
+        has_references = any(kernel.device == "cpu" for kernel in table)
+        self._evaluate = ReferenceEvaluator(table) if has_references else None
+
+    def whole(self, graph: Graph) -> tuple[Graph, Report]:
+        return run_passes(graph, self._whole, self._context())
+
+    def specialised(self, graph: Graph) -> tuple[Graph, Report]:
+        return run_passes(graph, self._specialised, self._context())
+
+    def _context(self) -> Context:
+        return Context(supports=self._supports, evaluate=self._evaluate)
+
+    def _supports(self, op: Op, *types: TensorType | None) -> str | None:
+        return None if is_control_flow(op) else self._selector.reason_against(op, *types)
+
+
+class _BackendBuilder:
+    """Backends of one program; each has its own constants, so that they are freed with the program."""
+
+    def __init__(self, registry: PluginRegistry, table: KernelTable, overrides: Mapping[str, str]) -> None:
+        self._registry = registry
+        self._table = table
+        self._overrides = overrides
+
+    def __call__(self, name: str) -> Backend:
+        device = self._registry.device(name)
+        selector = Selector(self._table, device.kind, self._overrides)
+        return Backend(device, self._registry.launcher(name), selector, Constants(device))
+
+
+def _has_device(registry: PluginRegistry, name: str) -> bool:
+    return name in registry.devices()

@@ -1,0 +1,1 @@
+"""Stand-ins that let code written for other runtimes run on aicore unchanged."""

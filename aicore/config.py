@@ -1,0 +1,86 @@
+"""The only module that reads AICORE_* variables. Reading is lazy, so that a bad value never breaks the import."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, cast, get_args
+
+from aicore.errors import ConfigError
+
+FallbackPolicy = Literal["error", "warn", "quiet"]
+_TRUE = frozenset({"1", "true", "yes", "on"})
+_FALSE = frozenset({"", "0", "false", "no", "off"})
+_NAMES = frozenset(
+    {
+        "AICORE_PLUGINS",
+        "AICORE_DISABLE_PLUGINS",
+        "AICORE_TARGET",
+        "AICORE_FALLBACK",
+        "AICORE_CACHE_DIR",
+        "AICORE_DEBUG",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What the environment asks for.
+
+    plugins: names of the only plugins to use; None means every plugin that is installed.
+    disabled_plugins: names never to use.
+    target: device to compile for when the caller names none; None means the best active one.
+    fallback: what happens to a node that the target cannot run: raise, run elsewhere and say so, or run elsewhere.
+    cache_dir: folder of caches; None means the platform's user cache folder.
+    debug: verify the whole graph after each pass, poison dead buffers, keep full tracebacks in the CLI.
+    """
+
+    plugins: frozenset[str] | None = None
+    disabled_plugins: frozenset[str] = frozenset()
+    target: str | None = None
+    fallback: FallbackPolicy = "warn"
+    cache_dir: Path | None = None
+    debug: bool = False
+
+
+def from_environment(environ: Mapping[str, str] | None = None) -> Config:
+    """Parse the AICORE_* variables strictly.
+
+    Raises ConfigError for an unknown variable, or for a value that is not among the choices (which it lists).
+    """
+    env = os.environ if environ is None else environ
+    unknown = sorted(k for k in env if k.startswith("AICORE_") and k not in _NAMES and not k.startswith("AICORE_CUDA_"))
+    if unknown:
+        raise ConfigError(f"unknown environment variable {unknown[0]}; known are {', '.join(sorted(_NAMES))}")
+    cache_dir = env.get("AICORE_CACHE_DIR", "").strip()
+    return Config(
+        plugins=_names(env["AICORE_PLUGINS"]) if env.get("AICORE_PLUGINS", "").strip() else None,
+        disabled_plugins=_names(env.get("AICORE_DISABLE_PLUGINS", "")),
+        target=env.get("AICORE_TARGET", "").strip() or None,
+        fallback=parse_fallback(env.get("AICORE_FALLBACK", "").strip() or "warn", "AICORE_FALLBACK"),
+        cache_dir=Path(cache_dir) if cache_dir else None,
+        debug=parse_bool(env.get("AICORE_DEBUG", ""), "AICORE_DEBUG"),
+    )
+
+
+def parse_bool(text: str, name: str) -> bool:
+    """True or False for a text such as `1`, `yes`, `off`; raises ConfigError naming `name` for anything else."""
+    folded = text.strip().lower()
+    if folded in _TRUE:
+        return True
+    if folded in _FALSE:
+        return False
+    raise ConfigError(f"{name}={text!r} is no boolean; choose from {', '.join(sorted((_TRUE | _FALSE) - {''}))}")
+
+
+def parse_fallback(text: str, name: str = "fallback") -> FallbackPolicy:
+    """The policy that `text` names; raises ConfigError listing the choices for anything else."""
+    if text not in get_args(FallbackPolicy):
+        raise ConfigError(f"{name}={text!r} is not a policy; choose from {', '.join(get_args(FallbackPolicy))}")
+    return cast(FallbackPolicy, text)
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(part.strip() for part in text.split(",") if part.strip())

@@ -1,0 +1,43 @@
+"""One error root. Every message names the thing that failed: node, value, file, plugin, and what to do when that is known."""
+
+from __future__ import annotations
+
+
+class AicoreError(Exception):
+    """Root of every error that aicore raises on purpose."""
+
+
+class GraphError(AicoreError):
+    """A graph breaks a structural rule: an undefined operand, a value defined twice, a cycle, a bad text."""
+
+
+class InferenceError(GraphError):
+    """The operands of a node contradict its op: ranks, dtypes, dimensions, attributes out of range."""
+
+
+class RuleError(AicoreError):
+    """A rewrite rule or pattern is malformed; raised where it is defined, never while matching."""
+
+
+class ModelError(AicoreError):
+    """A model file is damaged, unsafe, or breaks its format's rules."""
+
+
+class UnsupportedError(AicoreError):
+    """Well-formed, but nothing that is installed can do it: an unknown op, dtype, attribute value, or a missing kernel."""
+
+
+class InputError(AicoreError):
+    """What the caller passed to a program does not fit its inputs: missing, extra, wrong dtype, wrong shape."""
+
+
+class PluginError(AicoreError):
+    """A plugin is broken, conflicts with another, or cannot be used; says which, why, and what fixes it."""
+
+
+class ConfigError(AicoreError):
+    """An AICORE_* variable or an option has a value that is not among its choices."""
+
+
+class ExecutionError(AicoreError):
+    """A kernel failed while a program ran; names kernel, node and shapes."""

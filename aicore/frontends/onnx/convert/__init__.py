@@ -1,0 +1,19 @@
+"""Converters from the semantics of an opset to the newest ones, by family. Importing this package fills the table."""
+
+from aicore.frontends.onnx.convert import constants, control, neural, pointwise, reductions, resizing, shapes
+from aicore.frontends.onnx.convert.source import CONVERSIONS, SourceNode, conversion_of, converts, to_array
+
+__all__ = [
+    "CONVERSIONS",
+    "SourceNode",
+    "constants",
+    "control",
+    "conversion_of",
+    "converts",
+    "neural",
+    "pointwise",
+    "reductions",
+    "resizing",
+    "shapes",
+    "to_array",
+]

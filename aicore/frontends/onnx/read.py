@@ -1,0 +1,111 @@
+"""From a path, bytes or a ModelProto to a ModelProto with a graph, of versions that can be read."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import onnx
+from google.protobuf.message import DecodeError
+
+from aicore.errors import ModelError, UnsupportedError
+from aicore.frontends.onnx.texts import text
+
+Source: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview | onnx.ModelProto"
+
+SIZE_LIMIT = (1 << 31) - 1
+"""Bytes of a protobuf; the format allows no more. Larger models keep their weights in external data."""
+CONVERTED_SINCE = 6
+"""The oldest opset with converters. Of older ones, operators that have not changed since are read."""
+_OLDEST_IR = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """A parsed model.
+
+    folder: where external data may lie; None when the model did not come from a file.
+    opsets: version of each domain that the model imports; the standard one is the empty text.
+    """
+
+    proto: onnx.ModelProto
+    folder: Path | None
+    opsets: dict[str, int]
+
+
+def read_model(source: Source) -> ModelFile:
+    """Parse and check the outermost layer of a model.
+
+    Raises ModelError for a file that is missing, too large or no ONNX model; UnsupportedError for a version of the
+    format or of the standard operators that is too old or too new. TypeError for any other kind of source.
+    """
+    if isinstance(source, onnx.ModelProto):
+        return _checked(source, None, "the model")
+    if isinstance(source, bytes | bytearray | memoryview):
+        return _checked(_parse(bytes(source), "the given bytes"), None, "the given bytes")
+    if isinstance(source, str | os.PathLike):
+        path = Path(source)
+        return _checked(_parse(_content(path), str(path)), path.parent, str(path))
+    raise TypeError(f"a model is a path, bytes or an onnx.ModelProto, not {type(source).__name__}")
+
+
+def domain_name(domain: str) -> str:
+    """The domain with the standard one written as the empty text."""
+    return "" if domain == "ai.onnx" else domain
+
+
+def _content(path: Path) -> bytes:
+    try:
+        if not path.is_file():
+            raise ModelError(f"{path}: {'is not a file' if path.exists() else 'there is no such file'}")
+        if path.stat().st_size > SIZE_LIMIT:
+            raise ModelError(f"{path}: is larger than a protobuf can be ({SIZE_LIMIT} bytes)")
+        return path.read_bytes()
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        raise ModelError(f"{str(path)!r}: cannot be read: {error}") from error
+
+
+def _parse(content: bytes, what: str) -> onnx.ModelProto:
+    if not content:
+        raise ModelError(f"{what}: is empty")
+    if len(content) > SIZE_LIMIT:
+        raise ModelError(f"{what}: is larger than a protobuf can be ({SIZE_LIMIT} bytes)")
+    try:
+        model: onnx.ModelProto = onnx.ModelProto.FromString(content)
+        return model
+    except (DecodeError, UnicodeDecodeError) as error:
+        raise ModelError(f"{what}: is no ONNX model, or is damaged: {error}") from error
+
+
+def _checked(proto: onnx.ModelProto, folder: Path | None, what: str) -> ModelFile:
+    if not proto.HasField("graph"):
+        raise ModelError(f"{what}: is no ONNX model: it holds no graph")
+    if not proto.HasField("ir_version"):
+        raise ModelError(f"{what}: is no ONNX model: it has no IR version")
+    if not _OLDEST_IR <= proto.ir_version <= onnx.IR_VERSION:
+        raise UnsupportedError(
+            f"{what}: IR version {proto.ir_version} is outside {_OLDEST_IR} to {onnx.IR_VERSION}, "
+            "the versions that this installation of onnx can read"
+        )
+    return ModelFile(proto, folder, opset_versions(proto.opset_import, what))
+
+
+def opset_versions(imports: object, what: str) -> dict[str, int]:
+    """Version by domain of a list of opset imports.
+
+    Raises ModelError when there are none or one domain has two versions; UnsupportedError for a version of the
+    standard operators that is newer than the installed onnx, or none.
+    """
+    found: dict[str, int] = {}
+    for entry in imports:  # type: ignore[attr-defined]
+        domain = domain_name(text(entry.domain))
+        if found.setdefault(domain, entry.version) != entry.version:
+            raise ModelError(f"{what}: imports versions {found[domain]} and {entry.version} of {domain or 'ai.onnx'!r}")
+    if not found:
+        raise ModelError(f"{what}: imports no operator set")
+    newest = onnx.defs.onnx_opset_version()
+    if "" in found and not 1 <= found[""] <= newest:
+        raise UnsupportedError(f"{what}: opset {found['']} is not among 1 to {newest}, which the installed onnx knows")
+    return found

@@ -1,0 +1,109 @@
+"""A kernel: one way to compute one op on one kind of device."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from aicore.errors import AicoreError
+from aicore.ir import Op, TensorType
+
+Supports: TypeAlias = Callable[..., "str | None"]
+Estimate: TypeAlias = Callable[..., float]
+Workspace: TypeAlias = Callable[..., int]
+Bind: TypeAlias = Callable[[Any, "Sequence[TensorType | None]", "Sequence[Any | None]"], "Callable[..., Any]"]
+
+REFERENCE = "reference"
+"""The variant that says what the op means: plain, right in float64, and the last choice of the selector."""
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """A function and what the selector and the planner must know about it; make one with `@kernel`.
+
+    op: the op class that it computes.
+    device: kind of device, such as `cpu`.
+    variant: name among the kernels of this op on this device.
+    function: called as `function(op, *inputs, out=..., workspace=...)`; see `returns` and `workspace`.
+    dtypes: element types of the first operand (of the first output, for an op without operands); None means any.
+    supports: `(op, *types) -> None | reason`, for what dtypes do not say; dims may be symbolic, absent are None.
+    workspace: `(op, *types) -> bytes` of scratch memory; the function gets it as `workspace`, a uint8 array.
+    bind: `(op, types, constants) -> callable(*inputs, out=..., workspace=...)`, called once for each step of a plan, to
+        resolve attributes and prepack constant operands. `constants` has an array for each constant operand, else None.
+    estimate: `(op, *types) -> seconds` expected on this device; kernels without one rank behind those with one.
+    inplace: the output may be the memory of an input, where the op declares it.
+    returns: the function has no `out` parameter and returns its result, or a tuple of them.
+    plugin: the plugin that registered it; set by the registry.
+    """
+
+    op: type[Op]
+    device: str
+    variant: str
+    function: Callable[..., Any]
+    dtypes: frozenset[str] | None = None
+    supports: Supports | None = None
+    workspace: Workspace | None = None
+    bind: Bind | None = None
+    estimate: Estimate | None = None
+    inplace: bool = False
+    tune: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    returns: bool = False
+    plugin: str = ""
+
+    @property
+    def name(self) -> str:
+        """`conv_im2col`: op in lower case and variant, as explain() and errors show it."""
+        return f"{self.op.__name__.lower()}_{self.variant}"
+
+    def reason_against(self, op: Op, *types: TensorType | None) -> str | None:
+        """Why this kernel cannot run the op on operands of these types, or None if it can."""
+        if self.dtypes is not None:
+            first = next((t for t in types if t is not None), None)
+            if first is not None and first.dtype not in self.dtypes:
+                return f"does not take {first.dtype}"
+        return None if self.supports is None else self.supports(op, *types)
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.name} on {self.device}>"
+
+
+def kernel(
+    op: type[Op],
+    *,
+    device: str,
+    variant: str = REFERENCE,
+    dtypes: frozenset[str] | set[str] | None = None,
+    supports: Supports | None = None,
+    workspace: Workspace | None = None,
+    bind: Bind | None = None,
+    estimate: Estimate | None = None,
+    inplace: bool = False,
+    tune: Mapping[str, tuple[Any, ...]] | None = None,
+) -> Callable[[Callable[..., Any]], Kernel]:
+    """Turn a function into a Kernel; registering it is the plugin's `register_kernels` hook's business.
+
+    Raises AicoreError when the function's parameters do not fit what is declared.
+    """
+
+    def wrap(function: Callable[..., Any]) -> Kernel:
+        parameters = inspect.signature(function).parameters
+        if workspace is not None and bind is None and "workspace" not in parameters:
+            raise AicoreError(f"kernel {function.__name__} declares workspace but has no parameter of that name")
+        return Kernel(
+            op=op,
+            device=device,
+            variant=variant,
+            function=function,
+            dtypes=None if dtypes is None else frozenset(dtypes),
+            supports=supports,
+            workspace=workspace,
+            bind=bind,
+            estimate=estimate,
+            inplace=inplace,
+            tune=tune or {},
+            returns="out" not in parameters,
+        )
+
+    return wrap

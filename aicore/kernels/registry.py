@@ -1,0 +1,36 @@
+"""Every kernel that is known, found by op and kind of device."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+from aicore.ir import Op
+from aicore.kernels.kernel import REFERENCE, Kernel
+
+
+class KernelTable:
+    """Kernels in the order in which plugins registered them. Never changes, so threads share it.
+
+    A kernel serves exactly the op class that it names: a subclass may mean something else.
+    """
+
+    def __init__(self, kernels: Iterable[Kernel]) -> None:
+        found: dict[tuple[type[Op], str], list[Kernel]] = defaultdict(list)
+        for kernel in kernels:
+            found[kernel.op, kernel.device].append(kernel)
+        self._by_op = {key: tuple(items) for key, items in found.items()}
+
+    def find(self, op: type[Op], device: str) -> tuple[Kernel, ...]:
+        """Kernels of the op on this kind of device; empty when there is none."""
+        return self._by_op.get((op, device), ())
+
+    def reference(self, op: type[Op], device: str) -> Kernel | None:
+        """The kernel that says what the op means, if the device has it."""
+        return next((kernel for kernel in self.find(op, device) if kernel.variant == REFERENCE), None)
+
+    def __iter__(self) -> Iterator[Kernel]:
+        return (kernel for kernels in self._by_op.values() for kernel in kernels)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_op.values()))

@@ -1,0 +1,122 @@
+"""The choice among the kernels of an op, with the reason against each that was not taken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from aicore.errors import UnsupportedError
+from aicore.ir import Op, TensorType
+from aicore.kernels.kernel import REFERENCE, Kernel
+from aicore.kernels.registry import KernelTable
+
+TunedTime: TypeAlias = Callable[..., "float | None"]
+"""`(kernel, op, *types) -> seconds` measured on this very device, or None when it was not measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One kernel that was considered.
+
+    seconds: tuned or estimated time; None where neither is known or the kernel cannot run the op.
+    note: why it cannot run the op, or what its rank rests on.
+    """
+
+    kernel: Kernel
+    usable: bool
+    seconds: float | None = None
+    note: str = ""
+
+    def __str__(self) -> str:
+        time = "" if self.seconds is None else f" {self.seconds * 1e6:.1f} us"
+        return f"{self.kernel.name}:{time} {self.note}"
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The kernel for one node, and all candidates, best first and unusable ones last."""
+
+    kernel: Kernel
+    candidates: tuple[Candidate, ...]
+
+    @property
+    def reason(self) -> str:
+        """What the choice rests on."""
+        return self.candidates[0].note
+
+
+@dataclass(frozen=True)
+class Selector:
+    """Chooses a kernel for a node on one kind of device.
+
+    The order: an explicit override, then the lowest tuned time, then the lowest estimate, then a kernel without either
+    in order of registration, and the reference last. A reference is taken earlier only if its tuned time is the lowest.
+
+    overrides: variant by name of an op (`Conv`) or of a node, which wins; one that cannot run the node is an error.
+    tuned: looks up measured times.
+    """
+
+    table: KernelTable
+    device: str
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    tuned: TunedTime | None = None
+
+    def select(self, op: Op, *types: TensorType | None, node: str = "") -> Selection:
+        """The best kernel for the op on operands of these types.
+
+        Raises UnsupportedError with the reason against each candidate, or when an override cannot run the op.
+        """
+        candidates = self._candidates(op, types)
+        variant = self.overrides.get(node) or self.overrides.get(type(op).__name__)
+        if variant is not None:
+            candidates = _put_first(candidates, variant, op, self.device)
+        if not candidates or not candidates[0].usable:
+            raise UnsupportedError(self._refusal(op, candidates))
+        return Selection(candidates[0].kernel, tuple(candidates))
+
+    def reason_against(self, op: Op, *types: TensorType | None) -> str | None:
+        """Why no kernel runs the op on operands of these types, or None if one does. Dims may be symbolic."""
+        kernels = self.table.find(type(op), self.device)
+        if any(kernel.reason_against(op, *types) is None for kernel in kernels):
+            return None
+        return self._refusal(op, self._candidates(op, types))
+
+    def _candidates(self, op: Op, types: tuple[TensorType | None, ...]) -> list[Candidate]:
+        ranked = [self._rate(kernel, op, types) for kernel in self.table.find(type(op), self.device)]
+        return [candidate for _, candidate in sorted(ranked, key=lambda pair: pair[0])]
+
+    def _rate(
+        self, kernel: Kernel, op: Op, types: tuple[TensorType | None, ...]
+    ) -> tuple[tuple[int, float], Candidate]:
+        """(sort key, candidate); the key is a tier and seconds, so kernels of one tier keep their order."""
+        reason = kernel.reason_against(op, *types)
+        if reason is not None:
+            return (5, 0.0), Candidate(kernel, False, None, reason)
+        seconds = self.tuned(kernel, op, *types) if self.tuned is not None else None
+        if seconds is not None:
+            return (1, seconds), Candidate(kernel, True, seconds, "tuned time")
+        if kernel.variant == REFERENCE:
+            return (4, 0.0), Candidate(kernel, True, None, "reference")
+        sized = all(t is None or t.is_static for t in types)
+        if kernel.estimate is not None and sized:
+            seconds = kernel.estimate(op, *types)
+            return (2, seconds), Candidate(kernel, True, seconds, "estimate")
+        return (3, 0.0), Candidate(kernel, True, None, "no estimate")
+
+    def _refusal(self, op: Op, candidates: list[Candidate]) -> str:
+        if not candidates:
+            return f"no kernel for {type(op).__name__} on {self.device}"
+        reasons = "; ".join(f"{candidate.kernel.name}: {candidate.note}" for candidate in candidates)
+        return f"no kernel for this {type(op).__name__} on {self.device}: {reasons}"
+
+
+def _put_first(candidates: list[Candidate], variant: str, op: Op, device: str) -> list[Candidate]:
+    wanted = next((c for c in candidates if c.kernel.variant == variant), None)
+    if wanted is None:
+        known = ", ".join(c.kernel.variant for c in candidates) or "none"
+        raise UnsupportedError(f"no kernel {variant!r} for {type(op).__name__} on {device}; there are: {known}")
+    if not wanted.usable:
+        raise UnsupportedError(f"kernel {wanted.kernel.name} was asked for, but: {wanted.note}")
+    first = Candidate(wanted.kernel, True, wanted.seconds, "asked for")
+    return [first, *(c for c in candidates if c is not wanted)]

@@ -1,0 +1,69 @@
+"""Finding the one change that makes a result wrong."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from aicore.ir import Graph
+from aicore.passes.base import Pass
+from aicore.passes.manager import run_passes
+from aicore.rewrite import Context
+
+
+@dataclass(frozen=True, slots=True)
+class Culprit:
+    """The first change after which the result is bad.
+
+    match: its number, counted over all passes; -1 when there is none.
+    runs: how often the passes ran.
+    """
+
+    pass_name: str
+    rule: str
+    match: int
+    runs: int
+
+    def __str__(self) -> str:
+        if self.match < 0:
+            return f"{self.pass_name or 'nothing is bad'} ({self.runs} runs)"
+        return f"{self.pass_name}: {self.rule or 'change'}#{self.match} ({self.runs} runs)"
+
+
+def bisect(
+    graph: Graph,
+    passes: Iterable[Pass],
+    is_good: Callable[[Graph], bool],
+    make_context: Callable[[], Context] = Context,
+) -> Culprit:
+    """The change, among N, after which `is_good` says no; takes at most ceil(log2 N) + 2 runs of the passes.
+
+    make_context: a fresh context for each run.
+    """
+    passes = tuple(passes)
+    runs = 0
+
+    def attempt(budget: float) -> tuple[bool, list[tuple[str, str]]]:
+        nonlocal runs
+        runs += 1
+        ctx = make_context()
+        ctx.budget = budget
+        result, _ = run_passes(graph, passes, ctx)
+        return is_good(result), ctx.changes
+
+    good, changes = attempt(math.inf)
+    if good:
+        return Culprit("", "", -1, runs)
+    if not attempt(0)[0]:
+        return Culprit("bad before any change", "", -1, runs)
+    low, high = 0, len(changes)  # good after `low` changes, bad after `high`
+    while high - low > 1:
+        middle = (low + high) // 2
+        good, made = attempt(middle)
+        if good:
+            low = middle
+        else:
+            high, changes = middle, made
+    pass_name, rule = changes[high - 1] if changes else ("a pass that asks for no change", "")
+    return Culprit(pass_name, rule, high - 1, runs)

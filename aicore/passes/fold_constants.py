@@ -1,0 +1,81 @@
+"""Computes at compile time what depends on constants alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from aicore.errors import ExecutionError, GraphError, UnsupportedError
+from aicore.ir import Buffer, Graph, Node, TensorType, Value, as_tuple, dtype_name, static_bytes, subgraphs
+from aicore.passes.base import Pass, is_random
+from aicore.passes.substitution import Substitution
+from aicore.rewrite import Context
+
+
+@dataclass(frozen=True)
+class FoldConstants(Pass):
+    """Evaluates nodes whose operands are all constant, through the evaluator that the context carries.
+
+    max_bytes: a larger result is left to the run, unless it is no larger than the constants that it replaces.
+    Random ops, and ops that hold sub-graphs, are left alone.
+    """
+
+    name: ClassVar[str] = "fold-constants"
+    max_bytes: int = 1 << 26
+
+    def apply(self, graph: Graph, ctx: Context) -> Graph:
+        if ctx.evaluate is None:
+            ctx.note("no constants are folded: no launcher gives an evaluator")
+            return graph
+        folded = Substitution()
+        kept: list[Node] = []
+        for node in graph.nodes:
+            node = folded.node(node)
+            results = _evaluate(node, ctx) if self._may_fold(node) else None
+            if results is None:
+                kept.append(node)
+                continue
+            for value, result in zip(node.outputs, results, strict=True):
+                folded.put(value, result)
+        return folded.graph(graph, kept) if folded else graph
+
+    def _may_fold(self, node: Node) -> bool:
+        if any(v is not None and v.constant is None for v in node.inputs):
+            return False
+        if is_random(node.op) or subgraphs(node.op):
+            return False
+        replaced = sum(v.constant.array.nbytes for v in node.inputs if v is not None and v.constant is not None)
+        return sum(static_bytes(v.type) for v in node.outputs) <= max(self.max_bytes, replaced)
+
+
+@dataclass(frozen=True)
+class FoldWeights(FoldConstants):
+    """Folds what was built of weights: scaled filters, joined biases. Early, so that later passes have less to walk."""
+
+    name: ClassVar[str] = "fold-weights"
+    phase: ClassVar[str] = "fuse"
+    after: ClassVar[tuple[str, ...]] = ("fold-batchnorm",)
+    before: ClassVar[tuple[str, ...]] = ("recognise-functions", "fuse-linear", "fuse-pointwise")
+
+
+def _evaluate(node: Node, ctx: Context) -> list[Value] | None:
+    assert ctx.evaluate is not None
+    arrays = [None if v is None or v.constant is None else v.constant.array for v in node.inputs]
+    if not ctx.change():
+        return None
+    try:
+        results = as_tuple(ctx.evaluate(node.op, *arrays))
+    except (UnsupportedError, ExecutionError) as error:
+        ctx.note(f"{type(node.op).__name__} is not folded: {error}")
+        return None
+    return [_constant(node, value, array) for value, array in zip(node.outputs, results, strict=True)]
+
+
+def _constant(node: Node, value: Value, array: np.ndarray) -> Value:
+    array = np.asarray(array)
+    found = TensorType(dtype_name(array.dtype), array.shape)
+    if not found.agrees(value.type):
+        raise GraphError(f"{node}: evaluation gives {found} for %{value.name}, which is {value.type}")
+    return Value(value.name, found, Buffer(array), fixed=True)

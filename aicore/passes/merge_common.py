@@ -1,0 +1,60 @@
+"""Common subexpressions: the same op on the same operands is computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+from aicore.ir import Graph, Node, Op, Value
+from aicore.passes.base import Pass, is_random
+from aicore.passes.substitution import Substitution
+from aicore.rewrite import Context
+
+
+@dataclass(frozen=True)
+class MergeCommon(Pass):
+    """Equal nodes become one. Constants of at most `max_bytes` are compared by content, larger ones by identity.
+
+    Ops that draw random numbers are never merged, nor is control flow that holds one.
+    """
+
+    name: ClassVar[str] = "merge-common"
+    after: ClassVar[tuple[str, ...]] = ("fold-constants", "fold-shapes", "remove-identities", "cancel-transposes")
+    max_bytes: int = 1024
+
+    def apply(self, graph: Graph, ctx: Context) -> Graph:
+        first: dict[Hashable, Node] = {}
+        merged = Substitution()
+        kept: list[Node] = []
+        for node in graph.nodes:
+            node = merged.node(node)
+            original = node if is_random(node.op) else first.setdefault(self._key(node), node)
+            if original is node or not ctx.change():
+                kept.append(node)
+                continue
+            for value, same in zip(node.outputs, original.outputs, strict=True):
+                merged.put(value, same)
+        return merged.graph(graph, kept) if merged else graph
+
+    def _key(self, node: Node) -> Hashable:
+        return node.op, _exact(node.op), tuple(map(self._operand_key, node.inputs))
+
+    def _operand_key(self, value: Value | None) -> Hashable:
+        if value is None or value.constant is None:
+            return value
+        if value.constant.array.nbytes > self.max_bytes:
+            return value.constant
+        return value.constant.digest, value.type
+
+
+def _exact(op: Op) -> tuple[Any, ...]:
+    """What equality of ops does not see: 0.0 equals -0.0, and 1 equals True and 1.0."""
+    found: list[Any] = []
+    for field in fields(op):  # type: ignore[arg-type]
+        value = getattr(op, field.name)
+        if isinstance(value, Op):
+            found.append(_exact(value))
+        elif isinstance(value, float):
+            found.append(repr(value))
+    return tuple(found)

@@ -1,0 +1,130 @@
+"""From candidates to what is in use: load each, settle conflicts, publish all of a plugin's registrations or none."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from aicore.errors import PluginError
+from aicore.plugins.conflicts import Contest, find_duplicates, find_owners
+from aicore.plugins.discovery import Candidate
+from aicore.plugins.loading import Contribution, UnavailableError, load_plugin
+from aicore.plugins.states import PluginRecord, State
+
+if TYPE_CHECKING:
+    from aicore.ir import Op
+    from aicore.kernels import Kernel
+    from aicore.passes import Pass
+    from aicore.runtime import Device, Executable, Plan
+
+_log = logging.getLogger("aicore.plugins")
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedDevice:
+    """A usable device, the plugin that owns it, and that plugin's launch hook."""
+
+    record: PluginRecord
+    device: Device
+    launch: Callable[[Plan], Executable]
+
+
+@dataclass(frozen=True, slots=True)
+class Activated:
+    """Where every plugin ended, and all that the active ones registered.
+
+    causes: for each plugin that failed or is unavailable, the exception, by the plugin's name.
+    contested: devices that two plugins claim with equal priority; nobody may use them.
+    """
+
+    records: tuple[PluginRecord, ...]
+    causes: Mapping[str, PluginError] = field(default_factory=dict)
+    ops: Mapping[str, type[Op]] = field(default_factory=dict)
+    kernels: tuple[Kernel, ...] = ()
+    passes: tuple[Pass, ...] = ()
+    devices: Mapping[str, OwnedDevice] = field(default_factory=dict)
+    contested: Mapping[str, Contest] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    record: PluginRecord
+    contribution: Contribution | None = None
+    cause: PluginError | None = None
+
+
+def activate(candidates: Iterable[Candidate]) -> Activated:
+    """Load every compatible candidate. One that fails registers nothing, is logged, and stops no other."""
+    from aicore.ops import CORE  # needs NumPy, which listing plugins does not
+
+    outcomes = [_load(candidate) for candidate in candidates]
+    loaded = {o.record.name: (o.record, o.contribution) for o in outcomes if o.contribution is not None}
+    duplicates = find_duplicates(loaded, CORE)
+    outcomes = [_settle(outcome, duplicates) for outcome in outcomes]
+    for outcome in outcomes:
+        if outcome.record.state is State.FAILED:
+            _log.warning("%s", outcome.record.explain())
+    return _publish(outcomes)
+
+
+def _load(candidate: Candidate) -> _Outcome:
+    record = candidate.record
+    if record.state is not State.COMPATIBLE:
+        return _Outcome(record)
+    started = time.perf_counter()
+    try:
+        contribution = load_plugin(record.name, candidate.load, record.info)
+    except UnavailableError as error:
+        record = replace(record, state=State.UNAVAILABLE, reason=str(error), fix=error.fix or _hint(record, str(error)))
+        return _Outcome(replace(record, seconds=time.perf_counter() - started), cause=error)
+    except PluginError as error:
+        return _fail(replace(record, seconds=time.perf_counter() - started), error)
+    record = replace(record, state=State.PROBED, seconds=time.perf_counter() - started)
+    return _Outcome(record, contribution)
+
+
+def _settle(outcome: _Outcome, duplicates: Mapping[str, str]) -> _Outcome:
+    record = outcome.record
+    if record.state is not State.PROBED:
+        return outcome
+    if record.name in duplicates:
+        return _fail(record, PluginError(duplicates[record.name]))
+    return replace(outcome, record=replace(record, state=State.ACTIVE))
+
+
+def _fail(record: PluginRecord, error: PluginError) -> _Outcome:
+    reason = str(error)
+    fix = _hint(record, reason) or f"repair it, or set AICORE_DISABLE_PLUGINS={record.name} to go on without it"
+    return _Outcome(replace(record, state=State.FAILED, reason=reason, fix=fix), cause=error)
+
+
+def _hint(record: PluginRecord, reason: str) -> str:
+    return record.info.fix_for(reason) if record.info else ""
+
+
+def _publish(outcomes: list[_Outcome]) -> Activated:
+    active = {o.record.name: (o.record, o.contribution) for o in outcomes if o.contribution is not None}
+    owners, contested = find_owners(active)
+    for contest in contested.values():
+        _log.warning("%s", contest.reason)
+    contributions = [contribution for _, contribution in active.values()]
+    return Activated(
+        records=tuple(outcome.record for outcome in outcomes),
+        causes={o.record.name: o.cause for o in outcomes if o.cause is not None},
+        ops=MappingProxyType({op.__name__: op for c in contributions for op in c.ops}),
+        kernels=tuple(kernel for c in contributions for kernel in c.kernels),
+        passes=tuple(a_pass for c in contributions for a_pass in c.passes),
+        devices=MappingProxyType({name: _owned(name, *active[owner]) for name, owner in owners.items()}),
+        contested=contested,
+    )
+
+
+def _owned(name: str, record: PluginRecord, contribution: Contribution) -> OwnedDevice:
+    device = next(device for device in contribution.devices if device.name == name)
+    if contribution.launch is None:
+        raise PluginError(f"{record.label} has devices but no launch hook")
+    return OwnedDevice(record, device, contribution.launch)

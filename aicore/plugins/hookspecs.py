@@ -1,0 +1,63 @@
+"""The hooks of a plugin. Each returns values and changes nothing; aicore registers what they return.
+
+A plugin is a module, named in the entry point group `aicore.plugins`, that implements any of these hooks as functions
+marked with `@hookimpl`. A device plugin implements `probe` and `launch`; a transform plugin implements neither.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pluggy
+
+if TYPE_CHECKING:
+    from aicore.ir import Op
+    from aicore.kernels import Kernel
+    from aicore.passes import Pass
+    from aicore.runtime import Device, Executable, Plan
+
+PROJECT = "aicore"
+HOOKS = ("probe", "register_ops", "register_kernels", "register_passes", "launch")
+
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
+"""Marks a function of a plugin as the implementation of the hook of its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What `probe` found: the devices that can be used now, or why there are none and what would cure it."""
+
+    devices: tuple[Device, ...] = ()
+    reason: str = ""
+    fix: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.devices and not self.reason:
+            raise ValueError("a Probe without devices needs a reason")
+
+
+@hookspec(firstresult=True)
+def probe() -> Probe:  # type: ignore[empty-body]
+    """The devices that this plugin can launch on this machine. A missing device is a reason, not an exception."""
+
+
+@hookspec(firstresult=True)
+def register_ops() -> list[type[Op]]:  # type: ignore[empty-body]
+    """Op classes that the plugin adds, each of a name that no other op has."""
+
+
+@hookspec(firstresult=True)
+def register_kernels() -> list[Kernel]:  # type: ignore[empty-body]
+    """Kernels for its own or for any other device; op, device and variant together are unique."""
+
+
+@hookspec(firstresult=True)
+def register_passes() -> list[Pass]:  # type: ignore[empty-body]
+    """Passes, each of a name that no other pass has, ordered by their own `phase`, `before` and `after`."""
+
+
+@hookspec(firstresult=True)
+def launch(plan: Plan) -> Executable:  # type: ignore[empty-body]
+    """Make a plan for one of this plugin's devices ready to run; called once for each plan, never for each kernel."""

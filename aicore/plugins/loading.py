@@ -1,0 +1,188 @@
+"""Import one plugin, check its hooks, and collect everything that it registers, without publishing any of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pluggy
+
+from aicore.errors import AicoreError, PluginError
+from aicore.plugins import hookspecs
+from aicore.plugins.device_names import parse_device
+from aicore.plugins.hookspecs import HOOKS, PROJECT, Probe
+from aicore.plugins.info import PluginInfo
+
+if TYPE_CHECKING:
+    from aicore.ir import Op
+    from aicore.kernels import Kernel
+    from aicore.passes import Pass
+    from aicore.runtime import Device, Executable, Plan
+
+
+class UnavailableError(PluginError):
+    """The plugin is healthy, but finds no device."""
+
+    def __init__(self, reason: str, fix: str) -> None:
+        super().__init__(reason)
+        self.fix = fix
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """What one plugin registers; checked in itself, not yet against other plugins."""
+
+    devices: tuple[Device, ...] = ()
+    ops: tuple[type[Op], ...] = ()
+    kernels: tuple[Kernel, ...] = ()
+    passes: tuple[Pass, ...] = ()
+    launch: Callable[[Plan], Executable] | None = None
+
+    def drives(self, kind: str) -> bool:
+        """Whether it has a device of this kind."""
+        return any(parse_device(device.name).kind == kind for device in self.devices)
+
+
+def load_plugin(name: str, load: Callable[[], object], info: PluginInfo | None) -> Contribution:
+    """Import, check and ask one plugin. Nothing outside of it changes.
+
+    Raises UnavailableError when it finds no device, and PluginError, with the original as its cause, for anything else
+    that its code raises, SystemExit included.
+    """
+    with step("its import"):
+        plugin = load()
+    # A manager for each plugin: its hooks are called alone, and a bad one never touches the others.
+    manager = _checked(name, plugin)
+    _check_kind(manager, info)
+    devices = _probe(manager, info)
+    return Contribution(
+        devices=devices,
+        ops=tuple(_ops(manager)),
+        kernels=tuple(_kernels(manager, name)),
+        passes=tuple(_passes(manager)),
+        launch=_launcher(manager, name) if devices else None,
+    )
+
+
+@contextmanager
+def step(what: str) -> Iterator[None]:
+    """Turn whatever a plugin's code raises into a PluginError that says which step failed."""
+    try:
+        yield
+    except (KeyboardInterrupt, GeneratorExit, PluginError):
+        raise
+    except BaseException as error:
+        raise PluginError(f"{what} raised {type(error).__name__}: {error}") from error
+
+
+def _checked(name: str, plugin: object) -> pluggy.PluginManager:
+    manager = pluggy.PluginManager(PROJECT)
+    manager.add_hookspecs(hookspecs)
+    try:
+        manager.register(plugin, name)
+        manager.check_pending()
+    except pluggy.PluginValidationError as error:
+        raise PluginError(" ".join(str(error).split())) from error
+    unmarked = [hook for hook in HOOKS if callable(getattr(plugin, hook, None)) and not _implements(manager, hook)]
+    if unmarked:
+        raise PluginError(f"{unmarked[0]} is not marked with @hookimpl, so it would never be called")
+    return manager
+
+
+def _implements(manager: pluggy.PluginManager, hook: str) -> bool:
+    return bool(getattr(manager.hook, hook).get_hookimpls())
+
+
+def _check_kind(manager: pluggy.PluginManager, info: PluginInfo | None) -> None:
+    probes, launches = _implements(manager, "probe"), _implements(manager, "launch")
+    if probes != launches:
+        present, absent = ("probe", "launch") if probes else ("launch", "probe")
+        raise PluginError(f"it implements {present} without {absent}; a device plugin needs both")
+    if info is None or (info.kind == "device") == probes:
+        return
+    has = "implements" if probes else "does not implement"
+    raise PluginError(f"INFO says kind={info.kind!r}, but it {has} probe and launch")
+
+
+def _probe(manager: pluggy.PluginManager, info: PluginInfo | None) -> tuple[Device, ...]:
+    from aicore.runtime.device import Device  # needs NumPy, which listing plugins does not
+
+    if not _implements(manager, "probe"):
+        return ()
+    found = _call(manager, "probe")
+    if not isinstance(found, Probe):
+        raise PluginError(f"probe returned {type(found).__name__}; return a Probe")
+    if not found.devices:
+        raise UnavailableError(found.reason, found.fix)
+    positions = set()
+    for device in found.devices:
+        if not isinstance(device, Device):
+            raise PluginError(f"probe returned {device!r}, which lacks a part of aicore.runtime.Device")
+        name = parse_device(device.name)
+        if device.kind != name.kind:
+            raise PluginError(f"probe returned device {device.name!r}, whose kind {device.kind!r} is another")
+        if info is not None and name.kind not in info.devices:
+            raise PluginError(f"probe returned device {device.name!r}, but INFO.devices is {info.devices!r}")
+        if name.position in positions:
+            raise PluginError(f"probe returned device {device.name!r} twice")
+        positions.add(name.position)
+    return tuple(found.devices)
+
+
+def _ops(manager: pluggy.PluginManager) -> Iterator[type[Op]]:
+    from aicore.ir import Op  # see _probe
+
+    for item in _listed(manager, "register_ops"):
+        if not (isinstance(item, type) and issubclass(item, Op)):
+            raise PluginError(f"register_ops returned {item!r}, which is no subclass of Op")
+        yield item
+
+
+def _kernels(manager: pluggy.PluginManager, name: str) -> Iterator[Kernel]:
+    from aicore.kernels import Kernel  # see _probe
+
+    for item in _listed(manager, "register_kernels"):
+        if not isinstance(item, Kernel):
+            raise PluginError(f"register_kernels returned {item!r}, which is no Kernel; make one with @kernel")
+        yield replace(item, plugin=name)
+
+
+def _passes(manager: pluggy.PluginManager) -> Iterator[Pass]:
+    for item in _listed(manager, "register_passes"):
+        if isinstance(item, type) or not isinstance(getattr(item, "name", None), str):
+            raise PluginError(f"register_passes returned {item!r}, which is no instance of a Pass")
+        if not callable(getattr(item, "apply", None)):
+            raise PluginError(f"register_passes returned {item!r}, which has no method apply")
+        yield item
+
+
+def _listed(manager: pluggy.PluginManager, hook: str) -> list[Any]:
+    """What a register hook returned, or nothing when the plugin does not implement it."""
+    if not _implements(manager, hook):
+        return []
+    items = _call(manager, hook)
+    if not isinstance(items, (list, tuple)):
+        raise PluginError(f"{hook} returned {type(items).__name__}; return a list")
+    return list(items)
+
+
+def _call(manager: pluggy.PluginManager, hook: str) -> object:
+    with step(hook):
+        return getattr(manager.hook, hook)()
+
+
+def _launcher(manager: pluggy.PluginManager, name: str) -> Callable[[Plan], Executable]:
+    def launch(plan: Plan) -> Executable:
+        try:
+            executable: Executable | None = manager.hook.launch(plan=plan)
+        except AicoreError:
+            raise
+        except Exception as error:
+            raise PluginError(f"plugin {name} could not launch: {type(error).__name__}: {error}") from error
+        if executable is None:
+            raise PluginError(f"plugin {name} could not launch: launch returned None")
+        return executable
+
+    return launch

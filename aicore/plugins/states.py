@@ -1,0 +1,92 @@
+"""How far each installed plugin came, and why it stopped there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from aicore.plugins.info import PluginInfo
+
+
+class State(StrEnum):
+    """Stages of a plugin's life in their order, then the ways in which it ends."""
+
+    DISCOVERED = "discovered"
+    """Installed; nothing is known about it yet."""
+    COMPATIBLE = "compatible"
+    """Its requirement on aicore and its API version fit. Nothing of it was imported."""
+    REHEARSED = "rehearsed"
+    """Its first import went well in a child process. Reserved: nothing sets it yet."""
+    PROBED = "probed"
+    """Imported, and its devices were found; its registrations are still being checked."""
+    ACTIVE = "active"
+    """In use."""
+    DISABLED = "disabled"
+    """AICORE_PLUGINS or AICORE_DISABLE_PLUGINS excludes it. Nothing of it was imported."""
+    INCOMPATIBLE = "incompatible"
+    """Made for another version of aicore. Nothing of it was imported."""
+    UNAVAILABLE = "unavailable"
+    """Healthy, but what it drives is not here: an expected state, so nothing is logged."""
+    FAILED = "failed"
+    """Broken or in conflict with another plugin; logged."""
+
+
+@dataclass(frozen=True, slots=True)
+class PluginRecord:
+    """One plugin: where it comes from, its state, and the reason and fix of a state other than active.
+
+    seconds: time that importing, probing and registering took.
+    info: what it says about itself, or None when it says nothing or was not asked.
+    """
+
+    name: str
+    distribution: str
+    version: str
+    state: State = State.DISCOVERED
+    reason: str = ""
+    fix: str = ""
+    seconds: float = 0.0
+    info: PluginInfo | None = None
+
+    @property
+    def label(self) -> str:
+        """Plugin and distribution, as error messages name them."""
+        return f"{self.name} ({self.distribution} {self.version})"
+
+    @property
+    def kind(self) -> str:
+        return self.info.kind if self.info else ""
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Kinds of device that it says it launches."""
+        return self.info.devices if self.info else ()
+
+    @property
+    def priority(self) -> int:
+        return self.info.priority if self.info else 0
+
+    def explain(self) -> str:
+        """One line: the plugin, its state, and the reason and fix if there are any."""
+        reason = f": {self.reason}" if self.reason else ""
+        fix = f"; fix: {self.fix}" if self.fix else ""
+        verb = "has" if self.state is State.FAILED else "is"
+        return f"plugin {self.label} {verb} {self.state}{reason}{fix}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for `--json`."""
+        return {
+            "name": self.name,
+            "distribution": self.distribution,
+            "version": self.version,
+            "kind": self.kind,
+            "devices": list(self.devices),
+            "priority": self.priority,
+            "state": str(self.state),
+            "reason": self.reason,
+            "fix": self.fix,
+            "seconds": round(self.seconds, 6),
+            "summary": self.info.summary if self.info else "",
+            "requirements": list(self.info.requirements) if self.info else [],
+        }

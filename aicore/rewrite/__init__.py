@@ -1,0 +1,20 @@
+"""Rewriting: patterns, rules, the matcher, and the driver that sweeps rules over a graph."""
+
+from aicore.rewrite.context import Context, NearMiss
+from aicore.rewrite.driver import RuleBuilder, explain, rewrite
+from aicore.rewrite.pattern import PatternNamespace
+from aicore.rewrite.rule import NoMatch, Rule, fuse, require, rule
+
+__all__ = [
+    "Context",
+    "NearMiss",
+    "NoMatch",
+    "PatternNamespace",
+    "Rule",
+    "RuleBuilder",
+    "explain",
+    "fuse",
+    "require",
+    "rewrite",
+    "rule",
+]

@@ -1,0 +1,48 @@
+"""Devices, plans, and what runs them."""
+
+from aicore.runtime.backend import Backend
+from aicore.runtime.constants import Constants
+from aicore.runtime.control_flow import is_control_flow
+from aicore.runtime.device import HOST, Device, type_of
+from aicore.runtime.evaluate import ReferenceEvaluator
+from aicore.runtime.executable import Executable
+from aicore.runtime.explanation import Explanation, KernelChoice
+from aicore.runtime.plan import BufferPlan, Memory, OutputPlan, Plan, Step, Storage
+from aicore.runtime.planner import MemoryOptions, make_plan
+from aicore.runtime.schedule import Placement
+from aicore.runtime.specialise import (
+    CacheStatistics,
+    Options,
+    Profile,
+    ProfileRow,
+    Specialised,
+    Specialiser,
+)
+
+__all__ = [
+    "HOST",
+    "Backend",
+    "BufferPlan",
+    "CacheStatistics",
+    "Constants",
+    "Device",
+    "Executable",
+    "Explanation",
+    "KernelChoice",
+    "Memory",
+    "MemoryOptions",
+    "Options",
+    "OutputPlan",
+    "Placement",
+    "Plan",
+    "Profile",
+    "ProfileRow",
+    "ReferenceEvaluator",
+    "Specialised",
+    "Specialiser",
+    "Step",
+    "Storage",
+    "is_control_flow",
+    "make_plan",
+    "type_of",
+]

@@ -1,0 +1,39 @@
+"""A device together with everything that serves it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from aicore.errors import UnsupportedError
+from aicore.ir import Node
+from aicore.kernels import Selection, Selector
+from aicore.runtime.constants import Constants
+from aicore.runtime.device import Device
+from aicore.runtime.executable import Executable
+from aicore.runtime.plan import Plan
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A device, the launch hook of the plugin that owns it, the choice among its kernels, and a program's constants."""
+
+    device: Device
+    launch: Callable[[Plan], Executable]
+    selector: Selector
+    constants: Constants
+
+    @property
+    def name(self) -> str:
+        return self.device.name
+
+    def select(self, node: Node) -> Selection:
+        """The kernel for a node. Raises UnsupportedError with the reasons when there is none."""
+        types = [None if value is None else value.type for value in node.inputs]
+        if self.device.static_shapes_only:
+            for value in (v for v in (*node.inputs, *node.outputs) if v is not None):
+                if not value.type.is_static:
+                    raise UnsupportedError(f"the size of %{value.name} depends on data")
+                if value.dtype == "string":
+                    raise UnsupportedError(f"%{value.name} holds strings")
+        return self.selector.select(node.op, *types, node=node.outputs[0].name)

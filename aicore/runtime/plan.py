@@ -1,0 +1,129 @@
+"""The plan: chosen kernels and buffer offsets for one device, as plain data. A launcher turns it into an Executable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from aicore.ir import Buffer, Node, TensorType
+from aicore.kernels import Kernel, Selection
+
+
+class Storage(StrEnum):
+    """Who owns the bytes of a buffer."""
+
+    INPUT = "input"
+    """The caller; valid during the run, never written."""
+    CONSTANT = "constant"
+    """The program; uploaded once, never written."""
+    ARENA = "arena"
+    """The arena of the run, at an offset."""
+    OUTPUT = "output"
+    """Fresh in each run, and the caller's afterwards."""
+    DYNAMIC = "dynamic"
+    """Made by the kernel while it runs: the size depends on data, or elements are no plain bytes (strings)."""
+
+
+@dataclass(frozen=True, slots=True)
+class BufferPlan:
+    """One tensor of the plan.
+
+    root: index of the buffer that owns the bytes; its own index, unless this is an alias or computed in place.
+    storage, offset: those of the root; the offset is in bytes from the start of the arena.
+    constant: the numbers, for CONSTANT.
+    """
+
+    name: str
+    type: TensorType
+    storage: Storage
+    root: int
+    nbytes: int
+    offset: int = 0
+    constant: Buffer | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One launch.
+
+    inputs, outputs: indices of buffers; None for an absent operand.
+    workspace: (offset, bytes) of scratch memory inside the arena.
+    dies: buffers that no later step reads; roots only.
+    """
+
+    node: Node
+    selection: Selection
+    inputs: tuple[int | None, ...]
+    outputs: tuple[int, ...]
+    workspace: tuple[int, int] = (0, 0)
+    dies: tuple[int, ...] = ()
+
+    @property
+    def kernel(self) -> Kernel:
+        return self.selection.kernel
+
+
+@dataclass(frozen=True, slots=True)
+class OutputPlan:
+    """One result: the buffer, and whether it must be copied out because its bytes have another owner."""
+
+    buffer: int
+    copied: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Sizes in bytes.
+
+    arena: what one run needs beside inputs, constants and outputs.
+    lower_bound: the largest sum of buffers alive at one step; no arena can be smaller.
+    without_reuse: the sum of all buffers, each with a place of its own.
+    constants, outputs: bytes of weights, and of the results of one run.
+    """
+
+    arena: int
+    lower_bound: int
+    without_reuse: int
+    constants: int
+    outputs: int
+
+    def __str__(self) -> str:
+        return (
+            f"arena {_size(self.arena)} (lower bound {_size(self.lower_bound)}, without reuse "
+            f"{_size(self.without_reuse)}), constants {_size(self.constants)}, outputs {_size(self.outputs)}"
+        )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that a launcher needs to run nodes on one device.
+
+    inputs: indices of the buffers that the caller passes, in order.
+    aliased: nodes that need no kernel, because their outputs are the bytes of an operand.
+    poison: fill buffers with NaN patterns as soon as they are dead; a debugging aid.
+    resident: the device's array for each constant; shared by all plans of a program.
+    """
+
+    device: str
+    buffers: tuple[BufferPlan, ...]
+    steps: tuple[Step, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[OutputPlan, ...]
+    memory: Memory
+    aliased: tuple[Node, ...] = ()
+    poison: bool = False
+    resident: Mapping[Buffer, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def nodes(self) -> int:
+        """Nodes that the plan computes, with a kernel or by an alias."""
+        return len(self.steps) + len(self.aliased)
+
+
+def _size(count: int) -> str:
+    for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if count >= scale:
+            return f"{count / scale:.1f} {unit}"
+    return f"{count} B"

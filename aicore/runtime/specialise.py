@@ -1,0 +1,322 @@
+"""A graph for concrete shapes: infer again, optimise, place, plan, launch; kept for the next call of these shapes."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from aicore.config import FallbackPolicy
+from aicore.errors import ExecutionError
+from aicore.ir import Graph, Node, TensorType, Value, retype
+from aicore.runtime.backend import Backend
+from aicore.runtime.control_flow import Arrays, Body, control_flow
+from aicore.runtime.device import HOST, type_of
+from aicore.runtime.executable import Executable
+from aicore.runtime.planner import MemoryOptions, make_plan
+from aicore.runtime.schedule import CORE, Placement, Segment, make_segments, place_nodes
+from aicore.runtime.stages import Call, RunPlan, Slots, Stage, StageList
+
+Signature: TypeAlias = tuple[TensorType, ...]
+Optimise: TypeAlias = Callable[[Graph], "tuple[Graph, Any]"]
+"""Passes for a graph of concrete shapes: (better graph, report for explain)."""
+
+_log = logging.getLogger("aicore.runtime")
+
+
+@dataclass(frozen=True)
+class Options:
+    """How graphs are specialised.
+
+    fallback: what happens to a node that the target cannot run.
+    memory: how buffers share memory.
+    capacity: specialisations kept; the least recently used one goes first.
+    """
+
+    fallback: FallbackPolicy = "warn"
+    memory: MemoryOptions = field(default_factory=MemoryOptions)
+    capacity: int = 32
+
+
+@dataclass(frozen=True, slots=True)
+class CacheStatistics:
+    """How often a signature was there, had to be compiled, and was pushed out; `size` of `capacity` are kept now."""
+
+    hits: int
+    misses: int
+    evictions: int
+    size: int
+    capacity: int
+
+
+class Specialised:
+    """A graph for one signature, ready to run. Threads may share it: everything of a run is in its slots."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        placement: Placement,
+        report: Any,
+        stages: StageList,
+        results: list[int],
+        bodies: Sequence[Specialiser],
+    ) -> None:
+        self.graph = graph
+        self.placement = placement
+        self.report = report
+        self.stages = tuple(stages.stages)
+        self._count = stages.count
+        self._inputs = stages.inputs
+        self._results = results
+        self._bodies = tuple(bodies)
+        self._dead = stages.dead_after(results)
+        first = self.stages[0] if len(self.stages) == 1 else None
+        self._alone = first if isinstance(first, RunPlan) and list(first.writes) == results else None
+
+    @property
+    def executables(self) -> list[Executable]:
+        return [stage.executable for stage in self.stages if isinstance(stage, RunPlan)]
+
+    @property
+    def steps_run(self) -> int:
+        """Steps that devices ran for it, bodies of loops and branches aside."""
+        return sum(executable.steps_run for executable in self.executables)
+
+    def run(self, arrays: Sequence[Any], into: Sequence[Any] | None = None) -> Arrays:
+        """Results for arrays in the order of the graph's inputs, all of them where the specialiser's home is.
+
+        into: arrays for the results, used if one plan makes all of them; the caller sees by identity whether it did.
+        """
+        slots: Slots = [None] * self._count
+        for slot, array in zip(self._inputs, arrays, strict=True):
+            slots[slot] = array
+        if self._alone is not None:
+            return self._alone.executable.run([slots[i] for i in self._alone.reads], into)
+        for stage, dead in zip(self.stages, self._dead, strict=True):
+            stage.run(slots)
+            for slot in dead:
+                slots[slot] = None
+        return [slots[i] for i in self._results]
+
+    def release(self) -> None:
+        """Give back memory that no run is using, that of bodies of loops and branches too."""
+        for executable in self.executables:
+            executable.release()
+        for body in self._bodies:
+            body.release()
+
+    def profile(self, arrays: Sequence[Any]) -> Profile:
+        """Run once, and measure each step."""
+        slots: Slots = [None] * self._count
+        for slot, array in zip(self._inputs, arrays, strict=True):
+            slots[slot] = array
+        rows: list[ProfileRow] = []
+        for stage in self.stages:
+            rows.extend(_measured(stage, slots))
+        return Profile(tuple(rows))
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileRow:
+    """Seconds that one step took: a kernel, a move between devices, or control flow."""
+
+    name: str
+    kernel: str
+    device: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """One run, step by step."""
+
+    rows: tuple[ProfileRow, ...]
+
+    @property
+    def seconds(self) -> float:
+        return sum(row.seconds for row in self.rows)
+
+    def __str__(self) -> str:
+        return "\n".join(f"{row.seconds * 1e6:10.1f} us  {row.kernel}  {row.name} on {row.device}" for row in self.rows)
+
+
+def _measured(stage: Stage, slots: Slots) -> Iterator[ProfileRow]:
+    if isinstance(stage, RunPlan):
+        results, seconds = stage.executable.profile([slots[i] for i in stage.reads])
+        for slot, result in zip(stage.writes, results, strict=True):
+            slots[slot] = result
+        plan = stage.executable.plan
+        for step, taken in zip(plan.steps, seconds, strict=True):
+            yield ProfileRow(str(step.node), step.kernel.name, plan.device, taken)
+        return
+    start = time.perf_counter()
+    stage.run(slots)
+    yield ProfileRow(str(stage), type(stage).__name__.lower(), CORE, time.perf_counter() - start)
+
+
+class Specialiser:
+    """Specialisations of one graph by signature, compiled once each however many threads ask.
+
+    home: where inputs come from and results go to: HOST, or the target for the body of a loop.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        target: Backend,
+        fallbacks: Sequence[Backend],
+        options: Options,
+        optimise: Optimise,
+        home: str = HOST,
+    ) -> None:
+        self.graph = graph
+        self._target = target
+        self._fallbacks = () if options.fallback == "error" else tuple(fallbacks)
+        self._options = options
+        self._optimise = optimise
+        self.home = home
+        self._backends = {backend.name: backend for backend in (target, *self._fallbacks)}
+        self._lock = threading.Lock()
+        self._cache: OrderedDict[Signature, Future[Specialised]] = OrderedDict()
+        self._hits = self._misses = self._evictions = 0
+        self._said: set[str] = set()
+
+    def get(self, signature: Signature) -> Specialised:
+        """The specialisation for inputs of these types, compiled now if it is not there.
+
+        Raises InferenceError when the types contradict the graph, UnsupportedError when a node can run nowhere.
+        """
+        with self._lock:  # for the look-up alone; other threads wait on the future, not on the lock
+            future = self._cache.get(signature)
+            if future is not None:
+                self._cache.move_to_end(signature)
+                self._hits += 1
+            else:
+                mine: Future[Specialised] = Future()
+                self._cache[signature] = mine
+                self._misses += 1
+                if len(self._cache) > self._options.capacity:
+                    self._cache.popitem(last=False)
+                    self._evictions += 1
+        if future is not None:
+            return future.result()
+        try:
+            mine.set_result(self._specialise(signature))
+        except BaseException as error:
+            mine.set_exception(error)
+            with self._lock:
+                if self._cache.get(signature) is mine:
+                    del self._cache[signature]
+            raise
+        return mine.result()
+
+    @property
+    def statistics(self) -> CacheStatistics:
+        with self._lock:
+            return CacheStatistics(self._hits, self._misses, self._evictions, len(self._cache), self._options.capacity)
+
+    def kept(self) -> list[Specialised]:
+        """The specialisations that are ready, least recently used first."""
+        with self._lock:
+            futures = list(self._cache.values())
+        return [future.result() for future in futures if future.done() and future.exception() is None]
+
+    def release(self) -> None:
+        """Give back memory that no run is using."""
+        for specialised in self.kept():
+            specialised.release()
+
+    def run(self, arrays: Sequence[Any]) -> Arrays:
+        """Specialise for these arrays and run."""
+        return self.get(tuple(map(type_of, arrays))).run(arrays)
+
+    def _specialise(self, signature: Signature) -> Specialised:
+        graph, report = self._optimise(retype(self.graph, signature))
+        placement = place_nodes(graph, self._target, self._fallbacks)
+        if placement.refusals:
+            self._tell(str(placement))
+        devices = {name: backend.device for name, backend in self._backends.items()}
+        stages = StageList(graph, devices, self.home)
+        bodies: list[Specialiser] = []
+        for segment in make_segments(graph, placement):
+            if segment.device == CORE:
+                bodies += self._add_control_flow(stages, segment.nodes[0])
+            else:
+                self._add_plan(stages, segment, placement)
+        return Specialised(graph, placement, report, stages, self._results(graph, stages), bodies)
+
+    def _add_plan(self, stages: StageList, segment: Segment, placement: Placement) -> None:
+        backend = self._backends[segment.device]
+        plan = make_plan(
+            backend.name,
+            segment.nodes,
+            segment.inputs,
+            segment.outputs,
+            placement.selections,
+            self._options.memory,
+            backend.constants,
+        )
+        executable = backend.launch(plan)
+        reads = tuple(stages.slot(value, backend.name) for value in segment.inputs)
+        writes = tuple(stages.new(value, backend.name) for value in segment.outputs)
+        stages.stages.append(RunPlan(executable, reads, writes))
+
+    def _add_control_flow(self, stages: StageList, node: Node) -> list[Specialiser]:
+        target = self._target
+        bodies: list[Specialiser] = []
+
+        def compile_body(graph: Graph) -> Body:
+            # It shares constants and settings with this graph, and its arrays stay on the target.
+            bodies.append(Specialiser(graph, target, self._fallbacks, self._options, self._optimise, target.name))
+            return bodies[-1].run
+
+        walk = control_flow(node, target.device, compile_body)
+        loaded = [None if v is None or v.constant is None else target.constants[v.constant] for v in node.inputs]
+        variable = [i for i, v in enumerate(node.inputs) if v is not None and v.constant is None]
+
+        def run(arrays: Arrays) -> Arrays:
+            operands = list(loaded)
+            for i, array in zip(variable, arrays, strict=True):
+                operands[i] = array
+            results = walk(operands)
+            _check_results(node, results)
+            return results
+
+        values = [node.inputs[i] for i in variable]
+        reads = tuple(stages.slot(value, target.name) for value in values if value is not None)
+        writes = tuple(stages.new(value, target.name) for value in node.outputs)
+        stages.stages.append(Call(str(node), run, reads, writes))
+        return bodies
+
+    def _results(self, graph: Graph, stages: StageList) -> list[int]:
+        results, taken = [], set(graph.inputs)
+        for _, value in graph.outputs:
+            if value.constant is not None and value not in taken:
+                self._add_constant(stages, value)
+            owned = value not in taken and value.constant is None
+            taken.add(value)
+            results.append(stages.output(value, self.home, owned))
+        return results
+
+    def _add_constant(self, stages: StageList, value: Value) -> None:
+        array = self._target.constants[value.constant] if value.constant is not None else None
+        write = stages.new(value, self._target.name)
+        stages.stages.append(Call(f"constant %{value.name}", lambda _: [array], (), (write,)))
+
+    def _tell(self, text: str) -> None:
+        """Say a placement aloud, once."""
+        if self._options.fallback == "warn" and text not in self._said:
+            self._said.add(text)
+            _log.warning("placement: %s", text)
+
+
+def _check_results(node: Node, results: Sequence[Any]) -> None:
+    """Raise ExecutionError where sizes contradict what later nodes were planned for."""
+    for value, result in zip(node.outputs, results, strict=True):
+        if value.type.is_static and type_of(result) != value.type:
+            raise ExecutionError(f"{node}: %{value.name} should be {value.type}, but it became {type_of(result)}")

@@ -1,0 +1,1 @@
+"""What tests of aicore and of its plugins share."""

@@ -1,0 +1,6 @@
+"""`python -m benchmarks` runs every benchmark."""
+
+from benchmarks import core
+
+if __name__ == "__main__":
+    core.main()

@@ -1,0 +1,43 @@
+"""The memory of one run, and an array over it for each buffer of the plan."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from aicore.ir import numpy_dtype
+from aicore.runtime import BufferPlan, Plan, Storage
+
+Array: TypeAlias = np.ndarray[Any, Any]
+Environment: TypeAlias = list["Array | None"]
+"""Arrays by buffer, while a run lasts."""
+
+ALIGNMENT = 64
+POISON = 0xFF
+"""Repeated, a NaN in every floating-point format, -1 in signed and the largest value in unsigned integers."""
+
+
+class Arena:
+    """Aligned bytes, and `views`: an array for each buffer in the arena and each constant, None for all others."""
+
+    def __init__(self, plan: Plan) -> None:
+        memory = np.empty(plan.memory.arena + ALIGNMENT, np.uint8)
+        start = -memory.ctypes.data % ALIGNMENT
+        self.bytes = memory[start : start + plan.memory.arena]
+        self.views: Environment = [self._view(plan, buffer) for buffer in plan.buffers]
+
+    def slice(self, offset: int, nbytes: int) -> Array:
+        return self.bytes[offset : offset + nbytes]
+
+    def poison(self) -> None:
+        self.bytes.fill(POISON)
+
+    def _view(self, plan: Plan, buffer: BufferPlan) -> Array | None:
+        if buffer.storage is Storage.ARENA:
+            flat = self.slice(buffer.offset, buffer.nbytes)
+            return flat.view(numpy_dtype(buffer.type.dtype)).reshape(buffer.type.static_shape)
+        if buffer.constant is not None:
+            array: Array = plan.resident[buffer.constant]
+            return array.reshape(buffer.type.static_shape)
+        return None

@@ -1,0 +1,196 @@
+"""From a step of a plan to one call that takes nothing but the run's arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from aicore.errors import ExecutionError
+from aicore.ir import TensorType, Value, as_tuple, numpy_dtype
+from aicore.runtime import Plan, Step, Storage, type_of
+from aicore_cpu_numpy.arena import POISON, Arena, Array, Environment
+
+Call: TypeAlias = Callable[[Environment], Any]
+
+
+class BoundStep:
+    """A step with its kernel's function resolved: once for each plan, or once for each set of sizes found at run time.
+
+    sized: all operands and results have sizes known before the run.
+    """
+
+    def __init__(self, plan: Plan, step: Step) -> None:
+        self.step = step
+        self.poison = plan.poison
+        self.dynamic = [plan.buffers[i].storage is Storage.DYNAMIC for i in step.outputs]
+        self.output_types = [plan.buffers[i].type for i in step.outputs]
+        self.sized = all(t.is_static for t in (*_operand_types(plan, step), *self.output_types))
+        constants = [None if i is None else plan.buffers[i].constant for i in step.inputs]
+        self.constants = [None if c is None else plan.resident[c] for c in constants]
+        self.regions = [(plan.buffers[i].offset, plan.buffers[i].nbytes) for i in step.dies if _in_arena(plan, i)]
+        self.loose = [i for i in step.dies if not _in_arena(plan, i)]
+        self.function = self._resolve([None if v is None else v.type for v in step.node.inputs]) if self.sized else None
+        self._late: dict[tuple[TensorType | None, ...], _Late] = {}
+
+    def late(self, types: tuple[TensorType | None, ...]) -> _Late:
+        """What to call for operands of these sizes."""
+        found = self._late.get(types)
+        if found is None:
+            found = self._late[types] = self._specialise(types)
+        return found
+
+    def _resolve(self, types: Sequence[TensorType | None]) -> Callable[..., Any]:
+        kernel, op = self.step.kernel, self.step.node.op
+        return partial(kernel.function, op) if kernel.bind is None else kernel.bind(op, types, self.constants)
+
+    def _specialise(self, types: tuple[TensorType | None, ...]) -> _Late:
+        kernel, op = self.step.kernel, self.step.node.op
+        reason = kernel.reason_against(op, *types)
+        if reason is not None:
+            raise ExecutionError(reason)
+        values = [None if t is None else Value("operand", t) for t in types]
+        known = [
+            old if old is not None and old.constant is not None else v
+            for old, v in zip(self.step.node.inputs, values, strict=True)
+        ]
+        inferred = as_tuple(op.infer(*known))
+        workspace = kernel.workspace(op, *types) if kernel.workspace is not None else None
+        return _Late(self._resolve(types), inferred, workspace)
+
+
+@dataclass(frozen=True, slots=True)
+class _Late:
+    """A function for sizes that were found at run time, the types of its results, and bytes of its workspace."""
+
+    function: Callable[..., Any]
+    types: tuple[TensorType, ...]
+    workspace: int | None
+
+
+def bind_step(bound: BoundStep, arena: Arena) -> Call:
+    """The call for one arena."""
+    if not bound.sized or any(bound.dynamic):
+        call = _sized_late(bound)
+    elif bound.step.kernel.returns:
+        call = _returning(bound, arena)
+    else:
+        call = _writing(bound, arena)
+    return _burying(call, bound, arena) if bound.loose or bound.poison else call
+
+
+def _writing(bound: BoundStep, arena: Arena) -> Call:
+    """A kernel that writes to `out`. Without inputs or outputs of the program among its arrays, all is bound now."""
+    function, inputs, outputs = bound.function, bound.step.inputs, bound.step.outputs
+    assert function is not None  # sized
+    options = _workspace(bound, arena)
+    if all(i is None or arena.views[i] is not None for i in (*inputs, *outputs)):
+        arrays = [None if i is None else arena.views[i] for i in inputs]
+        results = tuple(arena.views[i] for i in outputs)
+        whole = partial(function, *arrays, out=results[0] if len(results) == 1 else results, **options)
+        return lambda _: whole()
+    function = partial(function, **options) if options else function
+    if len(outputs) == 1:
+        output = outputs[0]
+        return lambda env: function(*[None if i is None else env[i] for i in inputs], out=env[output])
+    return lambda env: function(*[None if i is None else env[i] for i in inputs], out=tuple(env[i] for i in outputs))
+
+
+def _returning(bound: BoundStep, arena: Arena) -> Call:
+    """A kernel that returns its results, which are copied to where the plan has them."""
+    function, inputs, outputs, types = bound.function, bound.step.inputs, bound.step.outputs, bound.output_types
+    assert function is not None  # sized
+    options = _workspace(bound, arena)
+    expected = [(numpy_dtype(t.dtype), t.static_shape) for t in types]
+
+    def call(env: Environment) -> None:
+        results = as_tuple(function(*[None if i is None else env[i] for i in inputs], **options))
+        _check_count(results, len(outputs))
+        for buffer, result, (dtype, shape) in zip(outputs, results, expected, strict=True):
+            _check(result, dtype, shape)
+            np.copyto(env[buffer], result)  # type: ignore[arg-type]
+
+    return call
+
+
+def _sized_late(bound: BoundStep) -> Call:
+    """A node whose sizes are only known now: its kernel is bound to those that its operands have."""
+    inputs, outputs, kernel = bound.step.inputs, bound.step.outputs, bound.step.kernel
+
+    def call(env: Environment) -> None:
+        operands = [None if i is None else env[i] for i in inputs]
+        late = bound.late(tuple(None if a is None else type_of(a) for a in operands))
+        options: dict[str, Any] = {}
+        if not kernel.returns:
+            options["out"] = _allocate(late.types)
+        if late.workspace is not None:
+            options["workspace"] = np.empty(late.workspace, np.uint8)
+        results = as_tuple(late.function(*operands, **options))
+        if not kernel.returns and options["out"] is not None:
+            results = as_tuple(options["out"])
+        _check_count(results, len(outputs))
+        for buffer, result, tensor, dynamic in zip(outputs, results, late.types, bound.dynamic, strict=True):
+            array = np.asarray(result)
+            _check(array, numpy_dtype(tensor.dtype), tensor.static_shape if tensor.is_static else array.shape)
+            if dynamic:
+                env[buffer] = _owned(array, operands)
+            else:
+                np.copyto(env[buffer], array)  # type: ignore[arg-type]
+
+    return call
+
+
+def _burying(call: Call, bound: BoundStep, arena: Arena) -> Call:
+    """Let go of arrays that no later step reads; in poison mode, make what is left of them unusable."""
+    regions = [arena.slice(*region) for region in bound.regions] if bound.poison else []
+    if bound.poison and bound.step.workspace[1]:
+        regions.append(arena.slice(*bound.step.workspace))
+    loose = bound.loose
+
+    def call_and_bury(env: Environment) -> None:
+        call(env)
+        for region in regions:
+            region.fill(POISON)
+        for buffer in loose:
+            env[buffer] = None
+
+    return call_and_bury
+
+
+def _workspace(bound: BoundStep, arena: Arena) -> dict[str, Any]:
+    return {} if bound.step.kernel.workspace is None else {"workspace": arena.slice(*bound.step.workspace)}
+
+
+def _allocate(types: Sequence[TensorType]) -> Any:
+    """Arrays for the results; None if a size depends on data, or if they hold strings."""
+    if not all(t.is_static and t.dtype != "string" for t in types):
+        return None
+    arrays = tuple(np.empty(t.static_shape, numpy_dtype(t.dtype)) for t in types)
+    return arrays[0] if len(arrays) == 1 else arrays
+
+
+def _owned(array: Array, operands: Sequence[Array | None]) -> Array:
+    """The array, or a dense copy if its bytes may belong to an operand or to the arena."""
+    shared = array.base is not None or any(array is operand for operand in operands)
+    return np.array(array, order="C") if shared or not array.flags.c_contiguous else array
+
+
+def _check(result: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+    if result.dtype != dtype or result.shape != shape:
+        raise ExecutionError(f"it returned {result.dtype}{list(result.shape)}, expected {dtype}{list(shape)}")
+
+
+def _check_count(results: tuple[Any, ...], expected: int) -> None:
+    if len(results) != expected:
+        raise ExecutionError(f"it returned {len(results)} results, expected {expected}")
+
+
+def _operand_types(plan: Plan, step: Step) -> list[TensorType]:
+    return [plan.buffers[i].type for i in step.inputs if i is not None]
+
+
+def _in_arena(plan: Plan, buffer: int) -> bool:
+    return plan.buffers[buffer].storage is Storage.ARENA

@@ -1,0 +1,245 @@
+"""Instructions with their outputs placed, run over blocks that stay in the cache.
+
+Temporaries of one block live in the workspace; an output's own block serves as one where it can. Broadcasting is done
+by the ufuncs: neighbouring dims that every operand has, or that an operand broadcasts as one, are merged first, so that
+a block is a dense piece of the output.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from aicore_cpu_numpy.fast._bounds import merge_bounds
+from aicore_cpu_numpy.fast._trace import Array, Function, Instruction, Symbol, Tape, convert
+
+BLOCK_BYTES = 128 * 1024
+"""Of the widest output: a few of these fit in a second-level cache."""
+_ALIGNMENT = 64
+
+Dims: TypeAlias = "tuple[int, ...]"
+Index: TypeAlias = "tuple[slice, ...]"
+
+
+@dataclass(frozen=True)
+class Register:
+    """Memory for variables of one type, one after another; dims are those of the whole tensor, 1 to broadcast."""
+
+    dtype: np.dtype[Any]
+    dims: Dims
+
+
+class Program:
+    """A traced formula for operands of known shapes, ready to run; an output may be the memory of an input like it.
+
+    tape: what to compute; its inputs are the arrays that `run` gets.
+    inputs, outputs: numbers of variables.
+    """
+
+    def __init__(self, tape: Tape, inputs: Sequence[Symbol], outputs: Sequence[Symbol]) -> None:
+        shape = np.broadcast_shapes(*(symbol.shape for symbol in outputs))
+        shapes = {variable.shape for variable in tape.variables}
+        literals = [x for step in tape.instructions for x in step.operands if isinstance(x, np.ndarray)]
+        self._merge = _Merge(shape, shapes | {x.shape for x in literals})
+        finished = _owned(tape, inputs, outputs)
+        steps = merge_bounds(tape, {symbol.number for symbol in finished})
+        placement = _Placement(tape, steps, self._merge, [s.number for s in inputs], [s.number for s in finished])
+        self._steps = placement.steps
+        self._registers = placement.registers
+        self._input_dims = [self._merge.dims(symbol.shape) for symbol in inputs]
+        self._output_dims = [self._merge.dims(symbol.shape) for symbol in finished]
+        itemsize = max(symbol.dtype.itemsize for symbol in finished)
+        whole = len(self._steps) == 1
+        self._blocks = list(_blocks(self._merge.whole, math.inf if whole else BLOCK_BYTES // itemsize))
+        self._offsets, self.workspace_bytes = self._lay_out()
+
+    @property
+    def single(self) -> tuple[Function, tuple[int | Array, ...]] | None:
+        """Function and operands, if one instruction is all there is; it broadcasts by itself."""
+        if len(self._steps) != 1 or self._registers:
+            return None
+        function, operands, _ = self._steps[0]
+        return function, operands
+
+    def run(self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array | None) -> None:
+        """Compute the outputs, which are C-contiguous."""
+        arrays = [array.reshape(dims) for array, dims in zip(inputs, self._input_dims, strict=True)]
+        results = [array.reshape(dims) for array, dims in zip(outputs, self._output_dims, strict=True)]
+        for block in self._blocks:
+            memory = [_part(array, block) for array in (*arrays, *results)]
+            memory += [self._scratch(i, block, workspace) for i in range(len(self._registers))]
+            for function, operands, result in self._steps:
+                function(*[memory[x] if isinstance(x, int) else _part(x, block) for x in operands], out=memory[result])
+
+    def _scratch(self, register: int, block: Index, workspace: Array | None) -> Array:
+        assert workspace is not None  # the planner gives what `workspace_bytes` asks for
+        wanted = self._registers[register]
+        dims = _extent(wanted.dims, block)
+        start = self._offsets[register]
+        flat = workspace[start : start + math.prod(dims) * wanted.dtype.itemsize]
+        return flat.view(wanted.dtype).reshape(dims)
+
+    def _lay_out(self) -> tuple[list[int], int]:
+        """Where each register starts in the workspace, and the bytes of all: those of the largest block, the first."""
+        offsets: list[int] = []
+        end = 0
+        if not self._blocks:
+            return offsets, end
+        first = self._blocks[0]
+        for register in self._registers:
+            offsets.append(end)
+            size = math.prod(_extent(register.dims, first)) * register.dtype.itemsize
+            end += -(-size // _ALIGNMENT) * _ALIGNMENT
+        return offsets, end
+
+
+class _Merge:
+    """Neighbouring dims that no operand needs apart, as one.
+
+    whole: the merged dims of the largest shape.
+    """
+
+    def __init__(self, shape: Dims, shapes: set[Dims]) -> None:
+        self._rank = len(shape)
+        padded = [self._pad(s) for s in shapes]
+        patterns = [tuple(s[axis] == 1 for s in padded) for axis in range(self._rank)]
+        kept = [axis for axis in range(self._rank) if shape[axis] != 1]
+        groups = [list(axes) for _, axes in itertools.groupby(kept, key=lambda axis: patterns[axis])]
+        self._groups = groups
+        self.whole = tuple(math.prod(shape[axis] for axis in group) for group in groups)
+
+    def dims(self, shape: Dims) -> Dims:
+        """The merged dims of an operand."""
+        padded = self._pad(shape)
+        return tuple(math.prod(padded[axis] for axis in group) for group in self._groups)
+
+    def _pad(self, shape: Dims) -> Dims:
+        return (1,) * (self._rank - len(shape)) + shape
+
+
+class _Placement:
+    """Which memory each instruction writes: an output, or a register that is free by then.
+
+    Memory is numbered: the inputs, the outputs, then the registers.
+    """
+
+    def __init__(
+        self,
+        tape: Tape,
+        steps: list[Instruction],
+        merge: _Merge,
+        inputs: list[int],
+        outputs: list[int],
+    ) -> None:
+        self._tape, self._instructions, self._merge = tape, steps, merge
+        self._inputs, self._outputs = inputs, outputs
+        self._first = len(inputs) + len(outputs)
+        self.registers: list[Register] = []
+        self._last_use = {x: i for i, step in enumerate(steps) for x in step.operands if isinstance(x, int)}
+        self._made = {step.result: i for i, step in enumerate(steps)}
+        self._place = {number: i for i, number in enumerate(inputs)}
+        self._held: dict[int, int] = {}
+        self._late: list[tuple[int, int]] = []
+        self.steps = [self._step(i, step) for i, step in enumerate(steps)]
+        self.steps += [(convert, (self._place[number],), place) for number, place in self._late]
+
+    def _step(self, i: int, step: Instruction) -> tuple[Function, tuple[int | Array, ...], int]:
+        operands = tuple(self._place[x] if isinstance(x, int) else self._literal(x) for x in step.operands)
+        place = self._choose(i, step)
+        self._place[step.result] = place
+        self._held[place] = step.result
+        return step.function, operands, place
+
+    def _literal(self, array: Array) -> Array:
+        return array.reshape(self._merge.dims(array.shape)) if array.size != 1 else array.reshape(())
+
+    def _choose(self, i: int, step: Instruction) -> int:
+        if step.result in self._outputs:
+            place = len(self._inputs) + self._outputs.index(step.result)
+            if self._is_safe(i, step, step.result):
+                return place
+            self._late.append((step.result, place))
+            return self._register(i, step)
+        for k, output in enumerate(self._outputs):
+            place = len(self._inputs) + k
+            if self._lends(i, step, output) and self._is_free(i, step, place):
+                return place
+        return self._register(i, step)
+
+    def _register(self, i: int, step: Instruction) -> int:
+        wanted = self._type(step.result)
+        for k, register in enumerate(self.registers):
+            if register == wanted and self._is_free(i, step, self._first + k):
+                return self._first + k
+        self.registers.append(wanted)
+        return self._first + len(self.registers) - 1
+
+    def _is_free(self, i: int, step: Instruction, place: int) -> bool:
+        """Whether nothing reads what the memory holds after this instruction, and it may overwrite it."""
+        held = self._held.get(place)
+        if held is None:
+            return True
+        if held in self._outputs:
+            return False
+        last = self._last_use.get(held, -1)
+        return last < i or (last == i and step.may_overwrite(held))
+
+    def _lends(self, i: int, step: Instruction, output: int) -> bool:
+        """Whether the output's memory may hold this instruction's result until the output itself is written."""
+        made, last = self._made[output], self._last_use.get(step.result, -1)
+        fits = self._type(step.result) == self._type(output) and i < made
+        in_time = last < made or (last == made and self._instructions[made].may_overwrite(step.result))
+        return fits and in_time and self._is_safe(i, step, output)
+
+    def _is_safe(self, i: int, step: Instruction, output: int) -> bool:
+        """Whether writing the output's memory now spoils no input that may be the same memory."""
+        twins = [x for x in self._inputs if self._type(x) == self._type(output)]
+        return all(self._last_use.get(x, -1) < i or (self._last_use[x] == i and step.may_overwrite(x)) for x in twins)
+
+    def _type(self, number: int) -> Register:
+        variable = self._tape.variables[number]
+        return Register(variable.dtype, self._merge.dims(variable.shape))
+
+
+def _owned(tape: Tape, inputs: Sequence[Symbol], outputs: Sequence[Symbol]) -> list[Symbol]:
+    """The outputs, with a copy in place of each that is an input, or that was an output before."""
+    taken = {symbol.number for symbol in inputs}
+    owned = []
+    for symbol in outputs:
+        owned.append(tape.convert(symbol, symbol.dtype) if symbol.number in taken else symbol)
+        taken.add(symbol.number)
+    return owned
+
+
+def _blocks(dims: Dims, limit: float) -> Iterator[Index]:
+    """Dense pieces of at most `limit` elements (or of one row), the largest first; none of an empty tensor."""
+    if 0 in dims:
+        return
+    axis = next((a for a in range(len(dims)) if math.prod(dims[a + 1 :]) <= limit), len(dims) - 1)
+    if not dims or math.prod(dims) <= limit:
+        yield tuple(slice(0, d) for d in dims)
+        return
+    inner = math.prod(dims[axis + 1 :])
+    step = max(1, min(dims[axis], int(limit // max(inner, 1))))
+    rest = tuple(slice(0, d) for d in dims[axis + 1 :])
+    for outer in itertools.product(*map(range, dims[:axis])):
+        before = tuple(slice(o, o + 1) for o in outer)
+        for start in range(0, dims[axis], step):
+            yield (*before, slice(start, min(start + step, dims[axis])), *rest)
+
+
+def _extent(dims: Dims, block: Index) -> Dims:
+    """Dims of the piece that meets a block."""
+    return tuple(1 if d == 1 else s.stop - s.start for d, s in zip(dims, block, strict=True))
+
+
+def _part(array: Array, block: Index) -> Array:
+    """The piece of an operand that meets a block of the output."""
+    if array.ndim == 0:
+        return array
+    return array[tuple(slice(0, 1) if d == 1 else s for d, s in zip(array.shape, block, strict=True))]

@@ -1,0 +1,112 @@
+"""Every pointwise op, and Regions of them, as instructions that write to `out` and run block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from aicore.ir import INTEGERS, Op, TensorType, as_tuple, numpy_dtype
+from aicore.kernels import Kernel, kernel
+from aicore.ops.activation import Shrink
+from aicore.ops.arithmetic import Pow
+from aicore.ops.fused_pointwise import Region
+from aicore_cpu_numpy.fast._formulas import REFERENCES, apply
+from aicore_cpu_numpy.fast._program import Program
+from aicore_cpu_numpy.fast._trace import Array, Symbol, Tape
+
+TRACED = INTEGERS | {"float32", "float64", "bool"}
+"""Element types whose formulas need no detour; float16 and bfloat16 are left to the reference."""
+
+
+def compile_pointwise(op: Op, types: Sequence[TensorType | None], constants: Sequence[Array | None] = ()) -> Program:
+    """The op's formula as a program for operands of these types, which have sizes.
+
+    constants: operands that are known, as far as they are; a power is looked at.
+    """
+    tape = Tape()
+    operands: list[Any] = [None if t is None else tape.input(numpy_dtype(t.dtype), t.static_shape) for t in types]
+    symbols = [operand for operand in operands if operand is not None]
+    if isinstance(op, Region):
+        results = _trace_region(op, operands)
+    else:
+        if isinstance(op, Pow) and len(constants) > 1 and constants[1] is not None:
+            operands[1] = constants[1]
+        results = (apply(op, operands),)
+    return Program(tape, symbols, results)
+
+
+def _trace_region(op: Region, operands: Sequence[Symbol]) -> tuple[Symbol, ...]:
+    values: dict[Any, Any] = dict(zip(op.body.inputs, operands, strict=True))
+    for node in op.body.nodes:
+        found = [value.constant.array if value and value.constant else values[value] for value in node.inputs]
+        values[node.outputs[0]] = apply(node.op, found)
+    return tuple(values[value] for _, value in op.body.outputs)
+
+
+def run_pointwise(op: Op, *operands: Array | None, out: Any, workspace: Array | None = None) -> None:
+    """Compile for these operands, and run; a plan binds the kernel instead, once."""
+    types = [None if x is None else TensorType(x.dtype.name, x.shape) for x in operands]
+    bind_pointwise(op, types, ())(*operands, out=out, workspace=workspace)
+
+
+def bind_pointwise(
+    op: Op, types: Sequence[TensorType | None], constants: Sequence[Array | None]
+) -> Callable[..., None]:
+    program = compile_pointwise(op, types, constants)
+    single = program.single
+
+    def run(*operands: Array | None, out: Any, workspace: Array | None = None) -> None:
+        program.run([x for x in operands if x is not None], as_tuple(out), workspace)
+
+    if single is None or None in types:
+        return run
+    function, places = single
+    if places == tuple(range(len(types))):  # the usual case: one ufunc of all operands in order
+        return lambda *operands, out, workspace=None: function(*operands, out=out)
+    return lambda *operands, out, workspace=None: function(
+        *[operands[x] if isinstance(x, int) else x for x in places], out=out
+    )
+
+
+def workspace_bytes(op: Op, *types: TensorType | None) -> int:
+    return compile_pointwise(op, types).workspace_bytes
+
+
+def supports(op: Op, *types: TensorType | None) -> str | None:
+    """Why the op cannot be traced for these operands, or None."""
+    wrong = sorted({t.dtype for t in types if t is not None} - TRACED)
+    if wrong:
+        return f"does not take {', '.join(wrong)}"
+    if isinstance(op, Pow | Shrink) and types[0] is not None and types[0].dtype in INTEGERS:
+        return "does not take integers"
+    return None
+
+
+def supports_region(op: Region, *types: TensorType | None) -> str | None:
+    """Why a node of the body cannot be traced, or None."""
+    for node in op.body.nodes:
+        if type(node.op) not in REFERENCES:
+            return f"has no formula of {type(node.op).__name__}"
+        if None in node.inputs:
+            return f"{type(node.op).__name__} lacks an operand"
+        inner = [value.type for value in (*node.inputs, *node.outputs) if value is not None]
+        reason = supports(node.op, *inner)
+        if reason is not None:
+            return f"{type(node.op).__name__} in it {reason}"
+    return supports(op, *types)
+
+
+def pointwise(op: type[Op]) -> Kernel:
+    """The kernel of a pointwise op."""
+    return kernel(
+        op,
+        device="cpu",
+        variant="blocked",
+        supports=supports_region if op is Region else supports,
+        workspace=workspace_bytes,
+        bind=bind_pointwise,
+        inplace=True,
+    )(run_pointwise)
+
+
+KERNELS: tuple[Kernel, ...] = (*map(pointwise, REFERENCES), pointwise(Region))

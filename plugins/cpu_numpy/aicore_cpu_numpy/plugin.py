@@ -1,0 +1,28 @@
+"""The hooks of the CPU backend."""
+
+from __future__ import annotations
+
+from aicore.kernels import Kernel
+from aicore.plugins import Probe, hookimpl
+from aicore.runtime import Executable, Plan
+from aicore_cpu_numpy.device import CpuDevice
+from aicore_cpu_numpy.info import INFO
+from aicore_cpu_numpy.kernels import all_kernels
+from aicore_cpu_numpy.launcher import CpuExecutable
+
+__all__ = ["INFO", "launch", "probe", "register_kernels"]
+
+
+@hookimpl
+def probe() -> Probe:
+    return Probe(devices=(CpuDevice(),))
+
+
+@hookimpl
+def register_kernels() -> list[Kernel]:
+    return all_kernels()
+
+
+@hookimpl
+def launch(plan: Plan) -> Executable:
+    return CpuExecutable(plan)

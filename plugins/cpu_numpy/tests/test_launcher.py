@@ -1,0 +1,316 @@
+"""Plans on the CPU: where memory goes, what errors say, and how runs stay apart."""
+
+from __future__ import annotations
+
+import threading
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import aicore.ops as ops
+from aicore.errors import ExecutionError
+from aicore.ir import Builder, Graph, TensorType
+from aicore.kernels import Kernel, KernelTable, Selector, kernel
+from aicore.runtime import Constants, Device, Executable, MemoryOptions, Plan, make_plan
+from aicore.runtime.planner import only_renames
+from aicore_cpu_numpy.arena import ALIGNMENT, Arena
+from aicore_cpu_numpy.device import CpuDevice
+from aicore_cpu_numpy.launcher import CpuExecutable
+
+Array = np.ndarray[Any, Any]
+
+
+@kernel(ops.Add, device="cpu", variant="out", inplace=True)
+def add_out(op: ops.Add, a: Array, b: Array, *, out: Array) -> None:
+    np.add(a, b, out=out)
+
+
+@kernel(ops.Neg, device="cpu", variant="out")
+def neg_out(op: ops.Neg, x: Array, *, out: Array) -> None:
+    np.negative(x, out=out)
+
+
+@kernel(ops.MatMul, device="cpu", variant="workspace", workspace=lambda op, a, b: a.nbytes)
+def matmul_workspace(op: ops.MatMul, a: Array, b: Array, *, out: Array, workspace: Array) -> None:
+    doubled = workspace.view(a.dtype).reshape(a.shape)
+    np.multiply(a, 1, out=doubled)
+    np.matmul(doubled, b, out=out)
+
+
+@kernel(ops.NonZero, device="cpu")
+def nonzero(op: ops.NonZero, x: Array) -> Array:
+    return np.array(np.nonzero(x), np.int64)
+
+
+KERNELS = [add_out, neg_out, matmul_workspace, nonzero]
+
+
+def plan_of(graph: Graph, *extra: Kernel, **options: bool) -> Plan:
+    replaced = {k.op for k in extra}
+    selector = Selector(KernelTable([*extra, *(k for k in KERNELS if k.op not in replaced)]), "cpu")
+    selections = {
+        node: selector.select(node.op, *(None if v is None else v.type for v in node.inputs))
+        for node in graph.nodes
+        if not only_renames(node)
+    }
+    outputs = [value for _, value in graph.outputs]
+    return make_plan(
+        "cpu", graph.nodes, graph.inputs, outputs, selections, MemoryOptions(**options), Constants(CpuDevice())
+    )
+
+
+def chain(length: int, side: int) -> Graph:
+    """Matrix products and negations, none of them in place."""
+    b = Builder()
+    x = value = b.input("x", "float32", (side, side))
+    for _ in range(length):
+        value = b.Neg(b.MatMul(value, x))
+    return b.graph((x,), {"y": value})
+
+
+def one(op: Callable[[Builder, Any], Any], shape: tuple[int, ...] = (2, 3)) -> Graph:
+    b = Builder()
+    x = b.input("x", "float32", shape)
+    return b.graph((x,), {"y": op(b, x)})
+
+
+def test_device_and_executable_keep_the_protocols() -> None:
+    assert isinstance(CpuDevice(), Device)
+    assert isinstance(CpuExecutable(plan_of(chain(1, 4))), Executable)
+
+
+def test_dense_arrays_are_used_in_place() -> None:
+    device = CpuDevice()
+    array = np.ones((2, 3), np.float32)
+    assert device.upload(array) is array
+    assert device.download(array) is array
+    assert device.upload(array.T).flags.c_contiguous
+    assert device.upload(array.astype(">f4")).dtype.isnative
+    assert device.empty(TensorType("int8", (2, 0))).shape == (2, 0)
+    assert device.allocate(7).nbytes == 7
+    assert device.copy(array) is not array
+
+
+def test_weights_are_not_copied() -> None:
+    weights = np.ones((4, 4), np.float32)
+    b = Builder()
+    x = b.input("x", "float32", (4, 4))
+    graph = b.graph((x,), {"y": b.Add(x, b.constant(weights))})
+    first, second = (Arena(plan) for plan in [plan_of(graph)] * 2)
+    for arena in (first, second):
+        assert any(view is not None and np.shares_memory(view, weights) for view in arena.views)
+
+
+def test_the_arena_is_aligned() -> None:
+    arena = Arena(plan_of(chain(3, 5)))
+    assert arena.bytes.ctypes.data % ALIGNMENT == 0
+
+
+def test_the_peak_of_a_run_is_what_was_planned() -> None:
+    executable = CpuExecutable(plan_of(chain(6, 512)))
+    memory = executable.plan.memory
+    x = np.ones((512, 512), np.float32)
+    peaks = []
+    for _ in range(3):
+        tracemalloc.start()
+        result = executable.run([x])
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        del result
+    assert peaks[0] <= 1.05 * memory.arena + memory.outputs
+    assert max(peaks[1:]) <= 1.05 * memory.outputs, "the arena of the first run is there already"
+
+
+def test_release_frees_idle_arenas() -> None:
+    executable = CpuExecutable(plan_of(chain(6, 512)))
+    x = np.ones((512, 512), np.float32)
+    tracemalloc.start()
+    executable.run([x])
+    held = tracemalloc.get_traced_memory()[0]
+    executable.release()
+    assert tracemalloc.get_traced_memory()[0] <= held - executable.plan.memory.arena
+    executable.run([x])
+    tracemalloc.stop()
+
+
+def test_earlier_results_never_change() -> None:
+    executable = CpuExecutable(plan_of(chain(2, 8)))
+    x = np.eye(8, dtype=np.float32)
+    first = executable.run([x])[0]
+    kept = first.copy()
+    executable.run([2 * x])
+    np.testing.assert_array_equal(first, kept)
+
+
+def test_results_go_where_the_caller_says() -> None:
+    b = Builder()
+    x = b.input("x", "float32", (2, 3))
+    y = b.Neg(x)
+    executable = CpuExecutable(plan_of(b.graph((x,), {"y": y, "again": y, "x": x})))
+    outputs = [np.zeros((2, 3), np.float32) for _ in range(3)]
+    data = np.ones((2, 3), np.float32)
+    results = executable.run([data], outputs)
+    assert all(a is b for a, b in zip(results, outputs, strict=True))
+    assert [float(out[0, 0]) for out in outputs] == [-1, -1, 1]
+
+
+def test_steps_are_counted() -> None:
+    executable = CpuExecutable(plan_of(chain(3, 4)))
+    assert executable.steps_run == 0
+    for _ in range(2):
+        executable.run([np.ones((4, 4), np.float32)])
+    assert executable.steps_run == 12
+
+
+def test_profile_times_every_step() -> None:
+    executable = CpuExecutable(plan_of(chain(3, 4)))
+    results, seconds = executable.profile([np.ones((4, 4), np.float32)])
+    assert len(seconds) == 6
+    assert all(s > 0 for s in seconds)
+    np.testing.assert_array_equal(results[0], executable.run([np.ones((4, 4), np.float32)])[0])
+
+
+def test_eight_threads_give_the_bits_of_one() -> None:
+    executable = CpuExecutable(plan_of(chain(4, 32), poison=True))
+    inputs = [np.random.default_rng(i).normal(size=(32, 32)).astype(np.float32) / 8 for i in range(8)]
+    serial = [executable.run([x])[0] for x in inputs]
+    results: list[list[Array]] = [[] for _ in inputs]
+
+    def work(i: int) -> None:
+        results[i] = [executable.run([inputs[i]])[0] for _ in range(20)]
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for i, wanted in enumerate(serial):
+        assert len(results[i]) == 20
+        assert all(result.tobytes() == wanted.tobytes() for result in results[i])
+    assert executable.steps_run == 8 * 21 * 8
+
+
+def test_no_lock_is_held_while_kernels_run() -> None:
+    barrier = threading.Barrier(2, timeout=10)
+
+    @kernel(ops.Neg, device="cpu", variant="meeting")
+    def neg_meeting(op: ops.Neg, x: Array, *, out: Array) -> None:
+        barrier.wait()  # passes only if two runs are inside a kernel at once
+        np.negative(x, out=out)
+
+    executable = CpuExecutable(plan_of(one(lambda b, x: b.Neg(x)), neg_meeting))
+    x = np.ones((2, 3), np.float32)
+    thread = threading.Thread(target=executable.run, args=([x],))
+    thread.start()
+    assert executable.run([x])[0][0, 0] == -1
+    thread.join()
+
+
+def test_kernels_follow_ieee_without_warnings() -> None:
+    @kernel(ops.Neg, device="cpu", variant="reciprocal")
+    def reciprocal(op: ops.Neg, x: Array, *, out: Array) -> None:
+        np.divide(1, x, out=out)
+
+    executable = CpuExecutable(plan_of(one(lambda b, x: b.Neg(x)), reciprocal))
+    assert np.isinf(executable.run([np.zeros((2, 3), np.float32)])[0]).all()
+
+
+def test_what_a_kernel_raises_names_kernel_node_and_shapes() -> None:
+    @kernel(ops.Neg, device="cpu", variant="broken")
+    def broken(op: ops.Neg, x: Array, *, out: Array) -> None:
+        raise ValueError("no such luck")
+
+    executable = CpuExecutable(plan_of(one(lambda b, x: b.Neg(b.Add(x, x))), broken))
+    message = r"Neg 'neg': kernel neg_broken failed on \(float32\[2,3\]\): ValueError: no such luck"
+    for call in (executable.run, executable.profile):
+        with pytest.raises(ExecutionError, match=message):
+            call([np.ones((2, 3), np.float32)])
+    assert executable.steps_run == 0
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        (np.ones((3, 2), np.float32), r"it returned float32\[3, 2\], expected float32\[2, 3\]"),
+        (np.ones((2, 3)), r"it returned float64\[2, 3\], expected float32\[2, 3\]"),
+        ((np.ones((2, 3), np.float32),) * 2, "it returned 2 results, expected 1"),
+    ],
+)
+def test_a_wrong_result_is_not_taken(result: Any, message: str) -> None:
+    @kernel(ops.Neg, device="cpu", variant="wrong")
+    def wrong(op: ops.Neg, x: Array) -> Any:
+        return result
+
+    executable = CpuExecutable(plan_of(one(lambda b, x: b.Neg(x)), wrong))
+    with pytest.raises(ExecutionError, match=message):
+        executable.run([np.ones((2, 3), np.float32)])
+
+
+def test_a_wrong_dtype_of_a_size_found_at_run_time_is_not_taken() -> None:
+    @kernel(ops.NonZero, device="cpu")
+    def wrong(op: ops.NonZero, x: Array) -> Array:
+        return np.array(np.nonzero(x), np.int32)
+
+    executable = CpuExecutable(plan_of(one(lambda b, x: b.NonZero(x)), wrong))
+    with pytest.raises(ExecutionError, match="it returned int32"):
+        executable.run([np.ones((2, 3), np.float32)])
+
+
+def test_a_view_returned_for_an_unknown_size_is_copied() -> None:
+    @kernel(ops.NonZero, device="cpu")
+    def view(op: ops.NonZero, x: Array) -> Array:
+        return x.view(np.int64)[:1]
+
+    executable = CpuExecutable(plan_of(one(lambda b, x: b.NonZero(x), (2, 4)), view))
+    x = np.ones((2, 4), np.float32)
+    assert not np.shares_memory(executable.run([x])[0], x)
+
+
+def test_bind_is_called_once_for_each_plan() -> None:
+    calls: list[Any] = []
+
+    def bind(op: ops.Add, types: Any, constants: Any) -> Callable[..., None]:
+        calls.append((types, constants))
+        packed = constants[1] * 2
+        return lambda a, b, *, out: np.add(a, packed, out=out)
+
+    def unbound(op: ops.Add, a: Array, b: Array, *, out: Array) -> None:
+        raise NotImplementedError
+
+    doubled = kernel(ops.Add, device="cpu", variant="packed", bind=bind)(unbound)
+    weights = np.ones((2, 3), np.float32)
+    executable = CpuExecutable(plan_of(one(lambda b, x: b.Add(x, b.constant(weights))), doubled))
+    for _ in range(2):
+        assert executable.run([np.zeros((2, 3), np.float32)])[0][0, 0] == 2
+    ((types, constants),) = calls
+    assert types == [TensorType("float32", (2, 3))] * 2
+    assert constants[0] is None
+    np.testing.assert_array_equal(constants[1], weights)
+
+
+def test_late_sizes_are_bound_once_each() -> None:
+    calls: list[Any] = []
+
+    def bind(op: ops.Add, types: Any, constants: Any) -> Callable[..., None]:
+        calls.append(types)
+        return lambda a, b, *, out: np.add(a, b, out=out)
+
+    def unbound(op: ops.Add, a: Array, b: Array, *, out: Array) -> None:
+        raise NotImplementedError
+
+    late = kernel(ops.Add, device="cpu", variant="late", bind=bind)(unbound)
+    b = Builder()
+    x = b.input("x", "float32", (4,))
+    found = b.NonZero(x)
+    executable = CpuExecutable(plan_of(b.graph((x,), {"y": b.Add(found, found)}), late))
+    for mask, wanted in (
+        ((1, 0, 0, 1), [[0, 6]]),
+        ((0, 1, 0, 0), [[2]]),
+        ((0, 0, 0, 0), [[]]),
+        ((1, 1, 0, 0), [[0, 2]]),
+    ):
+        assert executable.run([np.array(mask, np.float32)])[0].tolist() == wanted
+    assert [types[0].shape for types in calls] == [(1, 2), (1, 1), (1, 0)]

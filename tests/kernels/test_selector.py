@@ -1,0 +1,132 @@
+"""The order of choice, and the reason against every kernel that is not taken."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import aicore.ops as ops
+from aicore.errors import UnsupportedError
+from aicore.ir import TensorType
+from aicore.kernels import Kernel, KernelTable, Selector, kernel
+
+MATRIX = TensorType("float32", (4, 4))
+SYMBOLIC = TensorType("float32", None)
+
+
+def add(variant: str, **options: Any) -> Kernel:
+    def function(op: ops.Add, a: Any, b: Any, *, out: Any) -> None:
+        np.add(a, b, out=out)
+
+    return kernel(ops.Add, device="cpu", variant=variant, **options)(function)
+
+
+def selector(*kernels: Kernel, **options: Any) -> Selector:
+    return Selector(KernelTable(kernels), "cpu", **options)
+
+
+def chosen(some: Selector, **options: Any) -> str:
+    return some.select(ops.Add(), MATRIX, MATRIX, **options).kernel.variant
+
+
+REFERENCE = add("reference")
+PLAIN = add("plain")
+SLOW = add("slow", estimate=lambda op, *types: 2e-6)
+FAST = add("fast", estimate=lambda op, *types: 1e-6)
+TUNED = {"slow": 1e-7, "plain": 5e-7}
+
+
+def tuned(candidate: Kernel, op: ops.Add, *types: TensorType) -> float | None:
+    return TUNED.get(candidate.variant)
+
+
+def test_the_lowest_estimate_wins() -> None:
+    assert chosen(selector(REFERENCE, PLAIN, SLOW, FAST)) == "fast"
+
+
+def test_without_estimates_the_first_that_is_no_reference_wins() -> None:
+    assert chosen(selector(REFERENCE, PLAIN)) == "plain"
+
+
+def test_the_reference_is_the_last_choice() -> None:
+    assert chosen(selector(REFERENCE)) == "reference"
+
+
+def test_a_tuned_time_beats_every_estimate() -> None:
+    assert chosen(selector(REFERENCE, FAST, SLOW, PLAIN, tuned=tuned)) == "slow"
+
+
+def test_a_reference_that_was_measured_fastest_is_taken() -> None:
+    measured = {"reference": 1e-8, "fast": 1e-6}
+    some = selector(REFERENCE, FAST, tuned=lambda candidate, op, *types: measured[candidate.variant])
+    assert chosen(some) == "reference"
+
+
+def test_an_override_beats_a_tuned_time() -> None:
+    assert chosen(selector(REFERENCE, FAST, SLOW, overrides={"Add": "reference"}, tuned=tuned)) == "reference"
+
+
+def test_an_override_of_a_node_beats_that_of_its_op() -> None:
+    some = selector(REFERENCE, FAST, SLOW, overrides={"Add": "slow", "sum": "fast"})
+    assert chosen(some, node="sum") == "fast"
+    assert chosen(some, node="other") == "slow"
+
+
+def test_an_override_that_does_not_exist_lists_what_does() -> None:
+    with pytest.raises(UnsupportedError, match="no kernel 'winograd' for Add on cpu; there are: plain, reference"):
+        chosen(selector(REFERENCE, PLAIN, overrides={"Add": "winograd"}))
+
+
+def test_an_override_that_cannot_run_is_never_replaced() -> None:
+    only_ints = add("ints", dtypes={"int32"})
+    with pytest.raises(UnsupportedError, match="add_ints was asked for, but: does not take float32"):
+        chosen(selector(REFERENCE, only_ints, overrides={"Add": "ints"}))
+
+
+def test_every_candidate_is_listed_with_score_or_reason() -> None:
+    picky = add("picky", supports=lambda op, *types: "wants odd sizes")
+    selection = selector(REFERENCE, picky, SLOW, FAST, PLAIN).select(ops.Add(), MATRIX, MATRIX)
+    assert [str(candidate) for candidate in selection.candidates] == [
+        "add_fast: 1.0 us estimate",
+        "add_slow: 2.0 us estimate",
+        "add_plain: no estimate",
+        "add_reference: reference",
+        "add_picky: wants odd sizes",
+    ]
+    assert selection.reason == "estimate"
+
+
+def test_no_kernel_at_all() -> None:
+    assert selector(REFERENCE).reason_against(ops.Sub(), MATRIX, MATRIX) == "no kernel for Sub on cpu"
+    with pytest.raises(UnsupportedError, match="no kernel for Sub on cpu"):
+        selector(REFERENCE).select(ops.Sub(), MATRIX, MATRIX)
+
+
+def test_the_reasons_against_all_candidates_are_joined() -> None:
+    some = selector(add("ints", dtypes={"int32"}), add("picky", supports=lambda op, *types: "wants odd sizes"))
+    reason = some.reason_against(ops.Add(), MATRIX, MATRIX)
+    assert reason == "no kernel for this Add on cpu: add_ints: does not take float32; add_picky: wants odd sizes"
+
+
+def test_one_that_can_run_it_is_no_reason() -> None:
+    assert selector(add("ints", dtypes={"int32"}), REFERENCE).reason_against(ops.Add(), MATRIX, SYMBOLIC) is None
+
+
+def test_estimates_are_not_asked_while_sizes_are_open() -> None:
+    def estimate(op: ops.Add, *types: TensorType) -> float:
+        return float(np.prod(types[0].static_shape))  # raises for an open size
+
+    some = selector(REFERENCE, add("fast", estimate=estimate))
+    assert some.select(ops.Add(), SYMBOLIC, SYMBOLIC).kernel.variant == "fast"
+
+
+def test_the_table_keeps_devices_apart() -> None:
+    table = KernelTable([REFERENCE, FAST])
+    assert table.find(ops.Add, "cpu") == (REFERENCE, FAST)
+    assert table.find(ops.Add, "cuda") == ()
+    assert table.reference(ops.Add, "cpu") is REFERENCE
+    assert table.reference(ops.Sub, "cpu") is None
+    assert list(table) == [REFERENCE, FAST]
+    assert len(table) == 2

@@ -1,0 +1,86 @@
+"""Strict parsing of the environment: what is not understood is an error that lists the choices."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from aicore.config import Config, from_environment, parse_bool, parse_fallback
+from aicore.errors import AicoreError, ConfigError
+
+
+def test_nothing_set_means_the_defaults() -> None:
+    assert from_environment({}) == Config()
+    assert from_environment({"HOME": "/root", "PATH": ""}) == Config()
+
+
+def test_empty_values_mean_the_defaults() -> None:
+    names = ("PLUGINS", "DISABLE_PLUGINS", "TARGET", "FALLBACK", "CACHE_DIR", "DEBUG")
+    assert from_environment({f"AICORE_{name}": " " for name in names}) == Config()
+
+
+def test_every_variable_is_read() -> None:
+    config = from_environment(
+        {
+            "AICORE_PLUGINS": "cpu_numpy, fake_gpu",
+            "AICORE_DISABLE_PLUGINS": "cuda_ge,",
+            "AICORE_TARGET": " cpu ",
+            "AICORE_FALLBACK": "error",
+            "AICORE_CACHE_DIR": "caches",
+            "AICORE_DEBUG": "Yes",
+        }
+    )
+    assert config == Config(
+        plugins=frozenset({"cpu_numpy", "fake_gpu"}),
+        disabled_plugins=frozenset({"cuda_ge"}),
+        target="cpu",
+        fallback="error",
+        cache_dir=Path("caches"),
+        debug=True,
+    )
+
+
+def test_an_unknown_variable_names_itself_and_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match=r"AICORE_TARGETS; known are .*AICORE_TARGET\b"):
+        from_environment({"AICORE_TARGETS": "cpu"})
+
+
+@pytest.mark.parametrize("text", ["2", "maybe", "tru", "yes please"])
+def test_a_bad_boolean_names_the_variable_and_the_choices(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"AICORE_DEBUG=.* choose from .*false.*true"):
+        from_environment({"AICORE_DEBUG": text})
+
+
+@pytest.mark.parametrize("text", ["1", "true", "TRUE", " yes ", "On"])
+def test_true(text: str) -> None:
+    assert parse_bool(text, "x") is True
+
+
+@pytest.mark.parametrize("text", ["", "0", "false", "No", " off "])
+def test_false(text: str) -> None:
+    assert parse_bool(text, "x") is False
+
+
+@pytest.mark.parametrize("text", ["Error", "silent", "none"])
+def test_a_bad_fallback_lists_the_choices(text: str) -> None:
+    with pytest.raises(ConfigError, match="choose from error, warn, quiet"):
+        from_environment({"AICORE_FALLBACK": text})
+
+
+@pytest.mark.parametrize("policy", ["error", "warn", "quiet"])
+def test_fallback_policies(policy: str) -> None:
+    assert parse_fallback(policy) == policy
+
+
+def test_config_errors_are_aicore_errors() -> None:
+    assert issubclass(ConfigError, AicoreError)
+
+
+def test_a_bad_variable_never_breaks_the_import() -> None:
+    code = "import aicore, aicore.config"
+    environment = {**os.environ, "AICORE_DEBUG": "maybe", "AICORE_NONSENSE": "1"}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=60)

@@ -1,0 +1,1 @@
+"""Helpers for working on aicore; not part of any distribution. Tests import them as `tools.…`."""
