@@ -33,7 +33,7 @@ models: $(VENV)/.stamp  ## fetch the real models that tests and benchmarks use
 	@$(VENV)/bin/python -m tools.fetch_models
 
 demo: $(DEMO)/.stamp  ## identify files with the magika client on aicore, without onnxruntime (FILES="a b")
-	$(DEMO)/bin/python examples/identify.py $(FILES)
+	$(DEMO)/bin/aicore demo $(FILES)
 
 ocr: $(OCR)/.stamp  ## read the text of a scanned page with the rapidocr client on aicore (Python 3.11 or 3.12)
 	$(OCR)/bin/python examples/ocr.py

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from aicore.errors import InputError
 from aicore.ir import Graph, TensorType
 from aicore.runtime import HOST, Device, Explanation, Placement, Plan, Profile, Specialised, Specialiser, type_of
 from aicore.runtime.explanation import plans_of
-from aicore.runtime.feeds import check_feeds, check_shapes
+from aicore.runtime.feeds import check_shapes, read_feeds
 
 Array = np.ndarray[Any, Any]
 
@@ -62,11 +62,12 @@ class Program:
         outputs: names of the outputs wanted; None means all.
         Raises InputError naming the input or output that does not fit, ExecutionError when a kernel fails.
         """
-        wanted = self._wanted(outputs)
-        arrays = check_feeds(self.graph.inputs, feeds)
+        self._check_outputs(outputs or ())
+        arrays = read_feeds(self.graph.inputs, feeds)
         results = self._specialise(arrays).run(self._entering(arrays))
-        named = dict(zip(self.outputs, self._leaving(results), strict=True))
-        return named if outputs is None else {name: named[name] for name in wanted}
+        names = [name for name, _ in self.graph.outputs]
+        named = dict(zip(names, self._leaving(results), strict=True))
+        return named if outputs is None else {name: named[name] for name in outputs}
 
     def bind(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> BoundProgram:
         """A call that reads and writes the caller's arrays each time, without copies where the device allows it.
@@ -99,7 +100,7 @@ class Program:
 
     def profile(self, feeds: Mapping[str, Any]) -> Profile:
         """Run once and measure each step on the host's clock, the device being idle before and after it."""
-        arrays = check_feeds(self.graph.inputs, feeds)
+        arrays = read_feeds(self.graph.inputs, feeds)
         return self._specialise(arrays).profile(self._entering(arrays))
 
     @property
@@ -122,16 +123,19 @@ class Program:
         """Give back memory that no run is using; the next run takes it again."""
         self._specialiser.release()
 
-    def _wanted(self, outputs: Sequence[str] | None) -> Sequence[str]:
+    def _check_outputs(self, names: Iterable[str]) -> None:
         known = self.outputs
-        unknown = [name for name in outputs or () if name not in known]
+        unknown = [name for name in names if name not in known]
         if unknown:
             raise InputError(f"no such output {unknown[0]!r}; the program has {', '.join(map(repr, known))}")
-        return list(known) if outputs is None else outputs
 
     def _specialise(self, arrays: Sequence[Array]) -> Specialised:
-        types = zip(self.graph.inputs, arrays, strict=True)
-        specialised = self._specialiser.get(tuple(TensorType(v.dtype, array.shape) for v, array in types))
+        inputs = self.graph.inputs
+        signature = tuple([TensorType(v.dtype, a.shape) for v, a in zip(inputs, arrays, strict=True)])
+        specialised = self._specialiser.find(signature)
+        if specialised is None:  # shapes that are known are known to fit
+            check_shapes(inputs, [array.shape for array in arrays])
+            specialised = self._specialiser.get(signature)
         self._latest = specialised
         return specialised
 
@@ -152,27 +156,28 @@ class BoundProgram:
     """A program with arrays fixed; `run` reads the inputs as they are then, and overwrites the outputs."""
 
     def __init__(self, program: Program, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
-        program._wanted(list(outputs))
+        program._check_outputs(outputs)
         missing = [name for name in program.outputs if name not in outputs]
         if missing:
             raise InputError(f"no array for output {missing[0]!r}: {program.outputs[missing[0]]}")
         for name, array in (*inputs.items(), *outputs.items()):
             _check_dense(name, array)
         self._program = program
-        self._inputs = check_feeds(program.graph.inputs, inputs)
+        self._inputs = read_feeds(program.graph.inputs, inputs)
         self._outputs = [outputs[name] for name in program.outputs]
         self._specialised = program._specialise(self._inputs)
         for (name, value), array in zip(self._specialised.graph.outputs, self._outputs, strict=True):
             given = type_of(array)
             if not given.agrees(value.type):
                 raise InputError(f"output {name!r}: expected {value.type}, got {given}")
+        _check_apart(inputs, outputs)
 
     def run(self) -> dict[str, Array]:
         """Compute once; returns the bound outputs by name."""
         results = self._specialised.run(self._program._entering(self._inputs), self._outputs)
         for array, result in zip(self._outputs, self._program._leaving(results), strict=True):
             if result is not array:
-                np.copyto(array, result, casting="no")
+                _copy(result, array)
         return dict(zip(self._program.outputs, self._outputs, strict=True))
 
 
@@ -181,3 +186,19 @@ def _check_dense(name: str, array: Any) -> None:
         raise InputError(f"only NumPy arrays can be bound; {name!r} is {type(array).__name__}")
     if not array.flags.c_contiguous or not array.dtype.isnative:
         raise InputError(f"only dense arrays in C order can be bound; {name!r} has strides {array.strides}")
+
+
+def _check_apart(inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
+    """A kernel may write a result while inputs, or other results, are still needed."""
+    others = list(inputs.items())
+    for name, target in outputs.items():
+        for other, array in others:
+            if np.may_share_memory(target, array):  # exact, as both are dense
+                raise InputError(f"output {name!r} cannot be bound to memory of {other!r}")
+        others.append((name, target))
+
+
+def _copy(result: Array, array: Array) -> None:
+    if result.shape != array.shape:
+        raise InputError(f"the bound array has shape {array.shape}, but the result has {result.shape}")
+    np.copyto(array, result, casting="no")

@@ -209,6 +209,32 @@ def test_what_cannot_be_bound(registry: PluginRegistry, inputs: Any, outputs: An
         compiled(registry).bind(inputs, filled)
 
 
+def test_bound_arrays_are_apart(registry: PluginRegistry) -> None:
+    b = Builder()
+    x = b.input("x", "float32", (4,))
+    program = compiled(registry, graph=b.graph((x,), {"y": b.Neg(x), "z": b.Abs(x)}))
+    array = np.ones(8, np.float32)
+    with pytest.raises(InputError, match="output 'y' cannot be bound to memory of 'x'"):
+        program.bind({"x": array[:4]}, {"y": array[:4], "z": array[4:]})
+    with pytest.raises(InputError, match="output 'z' cannot be bound to memory of 'y'"):
+        program.bind({"x": np.ones(4, np.float32)}, {"y": array[:4], "z": array[:4]})
+    program.bind({"x": np.ones(4, np.float32)}, {"y": array[:4], "z": array[4:]}).run()
+    assert array.tolist() == [-1] * 4 + [1] * 4
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_bound_result_of_another_size_is_refused(registry: PluginRegistry, target: str) -> None:
+    b = Builder()
+    x = b.input("x", "float32", (4,))
+    program = compiled(registry, target, b.graph((x,), {"y": b.NonZero(x)}))
+    array, out = np.array([1, 0, 1, 0], np.float32), np.empty((1, 2), np.int64)
+    bound = program.bind({"x": array}, {"y": out})
+    assert bound.run()["y"].tolist() == [[0, 2]]
+    array[:] = [0, 1, 0, 0]
+    with pytest.raises(InputError, match=r"shape \(1, 2\), but the result has \(1, 1\)"):
+        bound.run()
+
+
 def test_compiling_ahead(registry: PluginRegistry) -> None:
     program = compiled(registry)
     assert program.plan == ()

@@ -230,11 +230,9 @@ def _load(file: str) -> Array | dict[str, Array]:
     import numpy as np
 
     try:
-        loaded = np.load(file, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            return loaded
-        with loaded:
-            return {name: loaded[name] for name in loaded.files}
+        with Path(file).open("rb") as stream:  # NumPy would leave a damaged archive open
+            loaded = np.load(stream, allow_pickle=False)
+            return loaded if isinstance(loaded, np.ndarray) else {name: loaded[name] for name in loaded.files}
     except FileNotFoundError as error:
         raise InputError(f"{file}: there is no such file") from error
     except (OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile, SyntaxError) as error:

@@ -122,7 +122,7 @@ def _own_files() -> list[Path]:
     of_kind: dict[str, int] = {}
     for path in sorted(root.rglob("*"), key=lambda p: (len(p.relative_to(root).parts), p)):
         inside = path.relative_to(root).parts
-        if not path.is_file() or any(part.startswith(".venv") or part in _SKIPPED_FOLDERS for part in inside):
+        if not path.is_file() or any(_is_made(part) for part in inside):
             continue
         if any(part.startswith(".") for part in inside[:-1]) and inside[0] != ".ci":
             continue
@@ -131,6 +131,11 @@ def _own_files() -> list[Path]:
         if of_kind[kind] <= _FILES_OF_A_KIND and len(chosen) < _MOST_FILES:
             chosen.append(path)
     return chosen
+
+
+def _is_made(part: str) -> bool:
+    """Whether a folder of this name holds what tools make, not what people write."""
+    return part.startswith(".venv") or part.endswith(".egg-info") or part in _SKIPPED_FOLDERS
 
 
 def _run_all(targets: Sequence[str], paths: Sequence[Path], quiet: bool) -> list[TargetRun]:

@@ -51,6 +51,8 @@ class DimExpr:
     __repr__ = __str__
 
     def __add__(self, other: Dim) -> Dim:
+        if isinstance(other, int):
+            return DimExpr(self.terms, self.constant + other)
         other = as_expr(other)
         terms = Counter(dict(self.terms))
         for atoms, factor in other.terms:
@@ -69,6 +71,9 @@ class DimExpr:
         return self * -1 + other
 
     def __mul__(self, other: Dim) -> Dim:
+        if isinstance(other, int):
+            scaled = tuple((atoms, factor * other) for atoms, factor in self.terms)
+            return DimExpr(scaled, self.constant * other) if other else 0
         other = as_expr(other)
         terms: Counter[Product] = Counter()
         for (left, a), (right, b) in itertools.product(_all_terms(self), _all_terms(other)):

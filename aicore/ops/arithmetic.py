@@ -77,9 +77,9 @@ class Mod(NumberBinary):
         return combine(self._decide, a, b)
 
     def _decide(self, a: Dim, b: Dim) -> Dim | None:
+        if b == 0:
+            return None
         if isinstance(a, int) and isinstance(b, int):
-            if b == 0:
-                return None
             return abs(a) % abs(b) * (-1 if a < 0 else 1) if self.fmod else a % b
         if isinstance(a, int) or not (is_nonnegative(a) and is_nonnegative(b)):
             return None
@@ -177,10 +177,10 @@ class Mean(Variadic):
 def _largest(first: Dim, *others: Dim) -> Dim | None:
     found = first
     for other in others:
-        decided = less_equal(found, other)
-        if decided is None:
+        if less_equal(found, other):
+            found = other
+        elif not less_equal(other, found):
             return None
-        found = other if decided else found
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -15,8 +15,17 @@ from aicore.ir.dtypes import dtype_name
 from aicore.ir.op import Op, Sample, Types
 from aicore.ir.types import TensorType
 from aicore.ir.value import KNOWN_LIMIT, Buffer, Value
-from aicore.ops.base import ensure, need_rank, normalize_axis, same_dtype, shape_text
-from aicore.ops.sizes import Movement, as_ints, given, need_one_of, need_vector, unknown_shape, vector_length
+from aicore.ops.base import ensure, need_rank, normalize_axis, same_dim, same_dtype, shape_text
+from aicore.ops.sizes import (
+    Movement,
+    as_ints,
+    given,
+    need_one_of,
+    need_vector,
+    one_number,
+    unknown_shape,
+    vector_length,
+)
 
 RANGE_DTYPES = frozenset({"int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"})
 
@@ -79,7 +88,8 @@ class Range(Movement):
         ensure(start.dtype in RANGE_DTYPES, f"dtype {start.dtype} is not among {', '.join(sorted(RANGE_DTYPES))}")
         ensure(self.stash_type == "float32", f"stash_type is {self.stash_type}, wants float32")
         for bound in (start, limit, delta):
-            ensure(bound.rank in (None, 0) or bound.shape == (1,), f"%{bound.name} is not a scalar")
+            one = not bound.shape or (len(bound.shape) == 1 and same_dim(bound.shape[0], 1))
+            ensure(one, f"%{bound.name} is not a scalar")
         return TensorType(start.dtype, (_range_length(start, limit, delta),))
 
     def content(self, start: Value, limit: Value, delta: Value) -> Shape | None:
@@ -135,10 +145,8 @@ class OneHot(Movement):
 
     def absorb(self, *inputs: Value | None) -> tuple[Op, tuple[Value | None, ...]]:
         op, rest = super().absorb(*inputs)
-        depth: Any = getattr(op, "depth", None)
-        if isinstance(op, OneHot) and depth is not None:  # a scalar or a vector of one, of any numeric dtype
-            ensure(not isinstance(depth, tuple) or len(depth) == 1, f"depth is {depth}, wants one number")
-            op = replace(op, depth=int(depth[0] if isinstance(depth, tuple) else depth))
+        if isinstance(op, OneHot) and op.depth is not None:  # of any numeric dtype
+            op = replace(op, depth=int(one_number(op.depth, "depth")))
         return op, rest
 
     def infer(self, indices: Value, depth: Value | None = None, values: Value | None = None) -> Types:
@@ -178,10 +186,7 @@ class Trilu(Movement):
 
     def absorb(self, *inputs: Value | None) -> tuple[Op, tuple[Value | None, ...]]:
         op, rest = super().absorb(*inputs)
-        k: Any = getattr(op, "k", None)
-        if isinstance(op, Trilu) and isinstance(k, tuple) and len(k) == 1:  # files write a vector of one, too
-            op = replace(op, k=k[0])
-        return op, rest
+        return (replace(op, k=one_number(op.k, "k")) if isinstance(op, Trilu) else op), rest
 
     def infer(self, x: Value, k: Value | None = None) -> Types:
         ensure(x.rank is None or x.rank >= 2, f"%{x.name} has rank {x.rank}, wants 2 or more")

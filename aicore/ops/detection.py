@@ -13,6 +13,7 @@ from aicore.ir.op import Op, Sample, Types, moved_bytes
 from aicore.ir.types import TensorType
 from aicore.ir.value import Value
 from aicore.ops.base import Simple, ensure, need_rank, same_dim, same_dtype, shape_text
+from aicore.ops.sizes import one_number
 
 
 @dataclass(frozen=True)
@@ -38,11 +39,9 @@ class NonMaxSuppression(Simple):
     }
 
     def absorb(self, *inputs: Value | None) -> tuple[Op, tuple[Value | None, ...]]:
-        """A vector of one number is taken as that number."""
         op, rest = super().absorb(*inputs)
-        found = {name: getattr(op, name) for name in self.operand_fields.values()}
-        single = {name: held[0] for name, held in found.items() if isinstance(held, tuple) and len(held) == 1}
-        return (replace(op, **single) if single else op), rest  # type: ignore[type-var]
+        found = {name: one_number(getattr(op, name), name) for name in self.operand_fields.values()}
+        return replace(op, **found), rest  # type: ignore[type-var]
 
     def infer(self, boxes: Value, scores: Value, *limits: Value | None) -> Types:
         same_dtype(boxes, scores)

@@ -38,9 +38,7 @@ class Einsum(Op):
 
     def infer(self, *operands: Value) -> Types:
         inputs, output = parse_equation(self.equation)
-        ensure(
-            operands and len(operands) == len(inputs), f"{self.equation!r} has {len(inputs)} terms, not {len(operands)}"
-        )
+        ensure(len(operands) == len(inputs), f"{self.equation!r} has {len(inputs)} terms, not {len(operands)}")
         need_dtype(operands[0], NUMBERS)
         same_dtype(*operands)
         if any(v.shape is None for v in operands):
@@ -89,7 +87,8 @@ class Einsum(Op):
 def parse_equation(equation: str) -> tuple[list[str], str]:
     """The operands' terms and the output's, without spaces; an output that is not written is worked out.
 
-    Raises InferenceError for a stray character, a second ellipsis, or an output label that no operand has.
+    Raises InferenceError for a stray character, a second ellipsis, or an output that has a label
+    no operand has or lacks the operands' ellipsis.
     """
     text = equation.replace(" ", "")
     left, arrow, output = text.partition("->")
@@ -103,9 +102,9 @@ def parse_equation(equation: str) -> tuple[list[str], str]:
         return inputs, (ELLIPSIS if ELLIPSIS in counts else "") + "".join(once)
     labels = _labels(output)
     ensure(len(set(labels)) == len(labels), f"{equation!r} has an output that repeats a label")
-    ensure(
-        all(label in counts or label == ELLIPSIS for label in labels), f"{equation!r} has an output that no term has"
-    )
+    stray = [label for label in labels if label not in counts and label != ELLIPSIS]
+    ensure(not stray, f"{equation!r} has an output label that no term has")
+    ensure(ELLIPSIS in labels or ELLIPSIS not in counts, f"{equation!r} has an output without the ellipsis")
     return inputs, output
 
 

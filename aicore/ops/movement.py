@@ -179,6 +179,7 @@ class Concat(Movement):
 class Split(Movement):
     """`x` cut along `axis` into pieces of the sizes `split`, or else into `num_outputs` equal ones, the last smaller.
 
+    Where ceil(dim / num_outputs) leaves nothing for later pieces, these are empty.
     num_outputs: as many as there are sizes; needed where these are unknown until the run.
     Raises InferenceError when the sizes do not add up. Source: ONNX Split.
     """
@@ -226,10 +227,7 @@ class Split(Movement):
             return sizes
         if split is not None:
             return tuple(unknown() for _ in range(count))
-        piece = as_expr(dim + count - 1) // count
-        last = dim - piece * (count - 1)
-        ensure(not isinstance(last, int) or last >= 0, f"a dim of {dim} has not enough for {count} pieces of {piece}")
-        return (*(piece for _ in range(count - 1)), last)
+        return equal_pieces(dim, count)
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
@@ -240,6 +238,16 @@ class Split(Movement):
         yield Sample(Split(0, 1), (x,), note="one piece")
         yield Sample(Split(0, 2), (np.zeros((0, 3), np.float32),), note="no elements")
         yield Sample(Split(0, 2), (x, np.array([1, 5], np.int64)), note="sizes known at run time only")
+
+
+def equal_pieces(dim: Dim, count: int) -> Shape:
+    """Sizes of ceil(dim / count), then what is left: a smaller one, and empty ones. Unknown where a symbol decides."""
+    piece = as_expr(dim + count - 1) // count
+    if isinstance(dim, int) and isinstance(piece, int):
+        return tuple(min(piece, max(dim - piece * i, 0)) for i in range(count))
+    if piece * count == dim:
+        return (piece,) * count
+    return (piece, dim - piece) if count == 2 else (piece, *(unknown() for _ in range(count - 1)))
 
 
 def _joined(dims: tuple[Dim, ...], add: bool) -> Dim | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -198,8 +198,8 @@ class Unsqueeze(Relabel):
 
     def absorb(self, *inputs: Value | None) -> tuple[Op, tuple[Value | None, ...]]:
         op, rest = super().absorb(*inputs)
-        single = isinstance(op, Unsqueeze) and isinstance(op.axes, int)  # files write one axis as a scalar, too
-        return (replace(op, axes=(op.axes,)) if single else op), rest  # type: ignore[type-var,attr-defined]
+        axes: Any = op.axes if isinstance(op, Unsqueeze) else None
+        return (replace(self, axes=(axes,)) if isinstance(axes, int) else op), rest  # files write a scalar, too
 
     def resolve(self, x: Value, axes: Value | None = None) -> Op:
         if x.rank is None or self.axes is None:

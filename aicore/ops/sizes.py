@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from aicore.ir.dims import Atom, Dim, DimExpr, Shape, is_unknown, symbols, unknown
 from aicore.ir.op import moved_bytes
 from aicore.ir.types import TensorType
 from aicore.ir.value import KNOWN_LIMIT, Value
 from aicore.ops.base import Simple, ensure
+
+MOST_AXES = 64
+"""The largest rank, which is NumPy's."""
 
 INDEX_DTYPES = frozenset({"int32", "int64"})
 
@@ -35,6 +38,17 @@ def given(field: Sequence[int] | None, operand: Value | None) -> Shape | None:
     if field is not None:
         return tuple(field)
     return None if operand is None else operand.content
+
+
+def one_number(found: Any, what: str) -> Any:
+    """The number in a field that a constant became: files hold one number as a scalar or as a vector of one.
+
+    Raises InferenceError for more or fewer.
+    """
+    if not isinstance(found, tuple):
+        return found
+    ensure(len(found) == 1, f"{what} is {found}, wants one number")
+    return found[0]
 
 
 def need_one_of(field: object, operand: Value | None, what: str) -> None:
@@ -64,7 +78,11 @@ def vector_length(operand: Value | None) -> int | None:
 
 
 def unknown_shape(rank: int | None) -> Shape | None:
-    """A shape of which only the rank is known, or nothing."""
+    """A shape of which only the rank is known, or nothing.
+
+    Raises InferenceError for a rank that no array has: one number of a damaged file must not ask for all memory.
+    """
+    ensure(rank is None or rank <= MOST_AXES, f"rank {rank} is above {MOST_AXES}, the most that arrays can have")
     return None if rank is None else tuple(unknown() for _ in range(rank))
 
 

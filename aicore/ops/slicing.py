@@ -20,6 +20,7 @@ from aicore.ops.sizes import (
     given,
     need_one_of,
     need_vector,
+    one_number,
     unknown_shape,
     vector_length,
 )
@@ -139,9 +140,8 @@ class Pad(Movement):
 
     def absorb(self, *inputs: Value | None) -> tuple[Op, tuple[Value | None, ...]]:
         op, rest = super().absorb(*inputs)
-        value = getattr(op, "constant_value", None)
-        if isinstance(value, tuple) and len(value) == 1 and isinstance(op, Pad):  # files write a vector of one, too
-            op = replace(op, constant_value=value[0])
+        if isinstance(op, Pad):
+            op = replace(op, constant_value=one_number(op.constant_value, "constant_value"))
         return op, rest
 
     def resolve(self, x: Value, *operands: Value | None) -> Op:

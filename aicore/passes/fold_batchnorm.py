@@ -112,9 +112,9 @@ class FoldBatchnorm(RulePass):
     rules: ClassVar[tuple[Rule, ...]] = (
         mul_into_batchnorm,
         add_into_batchnorm,
-        fold_batchnorm,
         mul_into_linear,
         add_into_linear,
+        fold_batchnorm,
         batchnorm_to_scale,
     )
 

@@ -190,7 +190,10 @@ def _apply_inside(one: Pass, graph: Graph, ctx: Context) -> Graph:
             todo.append((current, True))
             todo.extend((inner, False) for _, held in holders for inner in held.values())
             continue
-        done[id(current)] = one.apply(_with_inner(current, holders, done), ctx)
+        before = _with_inner(current, holders, done)
+        done[id(current)] = one.apply(before, ctx)
+        if current is not graph:  # here an error can still name the node inside
+            _accept(before, done[id(current)], None)
     return done[id(graph)]
 
 

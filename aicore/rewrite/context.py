@@ -38,7 +38,10 @@ class Context:
     watch: record near-misses only at the node that computes this value.
     matches: changes made so far; the number of the next one.
     changes: pass and rule of each change.
+    refused: changes that were not allowed.
     notes: what a pass says about work that it left out.
+    misses: the attempt of each rule that got furthest.
+    absent: an op that a rule needs and that a graph had nowhere, by rule.
     """
 
     supports: Callable[..., str | None] = _anything
@@ -50,6 +53,7 @@ class Context:
     refused: int = 0
     notes: list[str] = field(default_factory=list)
     misses: dict[str, NearMiss] = field(default_factory=dict)
+    absent: dict[str, str] = field(default_factory=dict)
     current_pass: str = ""
 
     def change(self, rule: str = "") -> bool:
@@ -81,5 +85,8 @@ class Context:
 
     def why_not(self, rule: str) -> str:
         """The best near-miss of the rule."""
-        miss = self.misses.get(rule)
-        return f"{rule}: {miss}" if miss else f"{rule}: no node is of the kind of its root"
+        if rule in self.misses:
+            return f"{rule}: {self.misses[rule]}"
+        if rule in self.absent:
+            return f"{rule}: there is no {self.absent[rule]} in the graph"
+        return f"{rule}: no node is of the kind of its root"

@@ -14,7 +14,7 @@ from aicore.errors import AicoreError
 from aicore.ir import Builder, Graph, Node, Op, Origin, Value, as_tuple
 from aicore.rewrite.context import Context
 from aicore.rewrite.matcher import Match, OutOfStepsError, Reason, matches
-from aicore.rewrite.pattern import Outputs
+from aicore.rewrite.pattern import Call, Outputs, Result, calls_of
 from aicore.rewrite.rule import NoMatch, Rule, require
 
 _Candidate = tuple[Rule, Outputs]
@@ -37,12 +37,18 @@ def rewrite(graph: Graph, rules: Iterable[Rule], ctx: Context) -> Graph:
 
     All rules are tried at each node, in order, and again at the nodes that a match makes.
     """
+    kinds = {type(node.op) for node in graph.nodes}
+    bases = {cls for kind in kinds for cls in kind.__mro__}
     by_root: dict[type[Op], list[_Candidate]] = {}
     for rule in rules:
         for outputs in rule.patterns:
+            absent = next((c.op for c in calls_of(outputs) if bases.isdisjoint(c.op.classes)), None)
+            if absent is not None:
+                ctx.absent[rule.name] = str(absent)
+                continue
             for cls in outputs[0].call.op.classes:
                 by_root.setdefault(cls, []).append((rule, outputs))
-    roots = {kind for kind in {type(node.op) for node in graph.nodes} if _candidates(kind, by_root)}
+    roots = {kind for kind in kinds if _candidates(kind, by_root)}
     if not any(type(node.op) in roots and not node.outputs[0].fixed for node in graph.nodes):
         return graph
     return _Sweep(graph, ctx, by_root).run()
@@ -115,9 +121,27 @@ class _Sweep:
         if node.outputs[0].fixed:  # folding will turn it into a constant
             return None
         for rule, outputs in self._kinds[kind]:
+            lacking = self._lacking(outputs[0].call, node)
+            if lacking is not None:
+                reason = ("no operand of %s is computed by %s", node, lacking.op)
+                self._ctx.record_miss(rule.name, 1, node, reason)
+                continue
             made = self.attempt(rule, outputs, node)
             if made is not None:
                 return made
+        return None
+
+    def _lacking(self, call: Call, node: Node) -> Call | None:
+        """A call among the operands of the pattern's root that no operand of the node can be.
+
+        Much cheaper than an attempt, and enough to turn most nodes away.
+        """
+        makers = [self._producer.get(value) for value in node.inputs if value is not None]
+        for operand in call.operands:
+            if not isinstance(operand, Result):
+                continue
+            if not any(maker is not None and isinstance(maker.op, operand.call.op.classes) for maker in makers):
+                return operand.call
         return None
 
     def learn_users(self) -> None:

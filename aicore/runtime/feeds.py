@@ -13,25 +13,21 @@ from aicore.ir import Dim, DimExpr, TensorType, Value, dtype_name, is_unknown, n
 Array = np.ndarray[Any, Any]
 
 
-def check_feeds(inputs: Sequence[Value], feeds: Mapping[str, Any]) -> list[Array]:
-    """Dense arrays in the order of the inputs.
+def read_feeds(inputs: Sequence[Value], feeds: Mapping[str, Any]) -> list[Array]:
+    """Dense arrays of the right dtypes in the order of the inputs; their shapes are for `check_shapes`.
 
     Anything with `__array__` or DLPack goes in, and numbers and nested lists, which take the input's dtype.
-    Raises InputError naming the input, and what was expected and given: missing, extra, wrong dtype or shape, or one
-    named dim with two sizes.
+    Raises InputError naming the input, and what was expected and given, when one is missing, extra or no such array.
     """
     if not isinstance(feeds, Mapping):
         raise InputError(f"feeds must map names to arrays, got {type(feeds).__name__}")
-    names = [value.name for value in inputs]
-    missing = [name for name in names if name not in feeds]
+    missing = [value.name for value in inputs if value.name not in feeds]
     if missing:
         raise InputError(f"missing input{_plural(missing)}; the program takes {_listing(inputs)}")
-    extra = [name for name in feeds if name not in names]
-    if extra:
+    if len(feeds) > len(inputs):
+        extra = [name for name in feeds if name not in {value.name for value in inputs}]
         raise InputError(f"no such input{_plural(extra)}; the program takes {_listing(inputs)}")
-    arrays = [_to_array(value, feeds[value.name]) for value in inputs]
-    check_shapes(inputs, [array.shape for array in arrays])
-    return arrays
+    return [_to_array(value, feeds[value.name]) for value in inputs]
 
 
 def check_shapes(inputs: Sequence[Value], shapes: Sequence[tuple[int, ...]]) -> None:

@@ -186,24 +186,31 @@ class Specialiser:
         self._hits = self._misses = self._evictions = 0
         self._said: set[str] = set()
 
+    def find(self, signature: Signature) -> Specialised | None:
+        """The specialisation for inputs of these types, if it is there or being compiled."""
+        with self._lock:
+            future = self._cache.get(signature)
+            if future is None:
+                return None
+            self._cache.move_to_end(signature)
+            self._hits += 1
+        return future.result()
+
     def get(self, signature: Signature) -> Specialised:
         """The specialisation for inputs of these types, compiled now if it is not there.
 
         Raises InferenceError when the types contradict the graph, UnsupportedError when a node can run nowhere.
         """
+        mine: Future[Specialised] = Future()
         with self._lock:  # for the look-up alone; other threads wait on the future, not on the lock
-            future = self._cache.get(signature)
-            if future is not None:
-                self._cache.move_to_end(signature)
-                self._hits += 1
-            else:
-                mine: Future[Specialised] = Future()
-                self._cache[signature] = mine
+            future = self._cache.setdefault(signature, mine)
+            self._cache.move_to_end(signature)
+            if future is mine:
                 self._misses += 1
-                if len(self._cache) > self._options.capacity:
-                    self._cache.popitem(last=False)
-                    self._evictions += 1
-        if future is not None:
+                self._evict()
+            else:
+                self._hits += 1
+        if future is not mine:
             return future.result()
         try:
             mine.set_result(self._specialise(signature))
@@ -234,6 +241,11 @@ class Specialiser:
     def run(self, arrays: Sequence[Any]) -> Arrays:
         """Specialise for these arrays and run."""
         return self.get(tuple(map(type_of, arrays))).run(arrays)
+
+    def _evict(self) -> None:
+        if len(self._cache) > self._options.capacity:
+            self._cache.popitem(last=False)
+            self._evictions += 1
 
     def _specialise(self, signature: Signature) -> Specialised:
         graph, report = self._optimise(retype(self.graph, signature))

@@ -82,7 +82,16 @@ def test_sliced_dim(dim: Any, start: Any, end: Any, step: Any, expected: Any) ->
 
 @pytest.mark.parametrize(
     ("dim", "start", "end", "step"),
-    [(B, 1, MAX, 1), (B, 0, -1, 1), (B, 0, 3, 1), (B, 0, S, 1), (5, B, 5, 1), (B, 3, 0, -1), (5, None, 3, 1), (5, 0, 3, B)],
+    [
+        (B, 1, MAX, 1),
+        (B, 0, -1, 1),
+        (B, 0, 3, 1),
+        (B, 0, S, 1),
+        (5, B, 5, 1),
+        (B, 3, 0, -1),
+        (5, None, 3, 1),
+        (5, 0, 3, B),
+    ],
 )
 def test_sliced_dim_is_unknown_unless_proven(dim: Any, start: Any, end: Any, step: Any) -> None:
     assert is_unknown(sliced_dim(dim, start, end, step))
@@ -184,6 +193,7 @@ def test_col2im() -> None:
         (Pad(), ((5,), ints(-3, -3)), "leave -1 of 5"),
         (Pad("edge"), ((0,), ints(1, 1)), "nothing to repeat"),
         (Pad(), ((5,), ints(1, 1), of("float64")), "different dtypes"),
+        (Pad(), ((5,), ints(1, 1), np.zeros(2, np.float32)), "wants one number"),
         (Pad(), ((5,), ints(1, 1), None, ints(1)), "out of range"),
         (CenterCropPad(), ((5,),), "the shape is missing"),
         (CenterCropPad((0,)), ((5,), ints(1, 2)), "for the axes"),

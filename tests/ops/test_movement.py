@@ -96,6 +96,7 @@ def test_concat() -> None:
         (Split(0, 3), ((7, 2),), [3, 3, 1]),
         (Split(0), ((7, 2), ints(2, 0, 5)), [2, 0, 5]),
         (Split(0, 2), ((0, 2),), [0, 0]),
+        (Split(0, 4), ((5, 2),), [2, 2, 1, 0]),
         (Split(-2, 1), ((5, 2),), [5]),
     ],
 )
@@ -106,6 +107,12 @@ def test_split(op: Op, operands: Any, expected: list[int]) -> None:
 def test_split_of_symbols() -> None:
     first, second = apply(Split(0, 2), of("float32", 8 * B))
     assert (first.shape, second.shape) == ((4 * B,), (4 * B,))
+    first, second = apply(Split(0, 2), ("B",))
+    assert (first.shape, second.shape) == (((B + 1) // 2,), (B - (B + 1) // 2,))
+    first, second, third = apply(Split(0, 3), ("B",))
+    assert first.shape == ((B + 2) // 3,)
+    assert is_unknown(second.shape[0]), "of 4 elements, the pieces have 2, 2 and 0"
+    assert second.shape != third.shape
     first, second = apply(Split(0, 2), ("B",), of("int64", 2))
     assert is_unknown(first.shape[0])
     assert first.shape != second.shape
@@ -144,6 +151,7 @@ def test_range_of_floats_and_symbols() -> None:
     assert apply(Range(), scalar(S), scalar(S + B), scalar(1)).shape == (B,)
     assert is_unknown(apply(Range(), scalar(0), scalar(B), scalar(S)).shape[0])
     assert is_unknown(apply(Range(), of("float32"), of("float32"), of("float32")).shape[0])
+    assert is_unknown(apply(Range(), of("float32"), of("float32", S), of("float32", 1)).shape[0])
 
 
 def test_eye_one_hot_trilu() -> None:
@@ -184,7 +192,6 @@ def test_rearranging() -> None:
         (Split(0, 2), ((4,), ints(1, 1, 2)), "3 sizes for 2 outputs"),
         (Split(0), ((4,), ints(1, 2)), "do not add up to 4"),
         (Split(0), ((4,), ints(5, -1)), "negative size"),
-        (Split(0, 4), ((5,),), "not enough for 4 pieces"),
         (Split(1, 2), ((4,),), "out of range"),
         (ConstantOfShape(), (), "the shape is missing"),
         (ConstantOfShape(), (ints(2, -1),), "negative dim"),
@@ -203,6 +210,7 @@ def test_rearranging() -> None:
         (OneHot(), (of("int64", 2), ints(3), of("float32", 3)), "wants \\(2,\\)"),
         (OneHot(2), (of("int64", 2), ints(3), of("float32", 2)), "out of range"),
         (Trilu(), ((3,),), "2 or more"),
+        (Trilu(), ((3, 3), ints(1, 2)), "wants one number"),
         (Trilu(), ((3, 3), of("float32")), "wants int64"),
         (DepthToSpace(2), ((1, 6, 2, 2),), "6 channels are no multiple of 4"),
         (SpaceToDepth(2), ((1, 1, 3, 2),), "3 rows"),

@@ -8,9 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from aicore.errors import GraphError
 from aicore.ir import Builder, Graph, Op, TensorType, Value, retype, symbol, verify
-from aicore.ops.activation import Relu
 from aicore.ops.random import Dropout
 from aicore.ops.shape import Reshape
 from aicore.passes import Pass, run_passes
@@ -21,7 +19,7 @@ from aicore.passes.merge_common import MergeCommon
 from aicore.passes.remove_dead import RemoveDead
 from aicore.passes.remove_identities import RemoveIdentities
 from aicore.passes.simplify_arithmetic import SimplifyArithmetic
-from tests.passes.graphs import assert_same, context, evaluate, floats, kinds, refuse
+from tests.passes.graphs import assert_same, context, floats, kinds, refuse
 
 SPECIAL = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0], np.float32)
 
@@ -83,7 +81,7 @@ def test_random_ops_are_not_folded() -> None:
     c, key = op.constant(floats(4)), op.constant(np.array([1, 2], np.uint32))
     dropped = op.apply(Dropout(0.5, True), c, None, None, key)
     graph = op.graph([], {"a": op.apply(Noise(), c), "b": dropped})
-    assert kinds(after(graph, FoldConstants())) == ["Noise", "Dropout"]
+    assert kinds(after(graph, FoldConstants())) == ["Dropout", "Noise"]
 
 
 def test_control_flow_is_not_folded() -> None:
@@ -359,7 +357,7 @@ def test_transposes_around_functions_of_single_elements() -> None:
     inner = op.Clip(op.Relu(op.Transpose(x, perm=(0, 2, 1))), min=0.0, max=1.0)
     graph = op.graph([x], {"y": op.Transpose(inner, perm=(0, 2, 1))})
     found = after(graph, CancelTransposes())
-    assert "Transpose" not in kinds(found) or kinds(found).count("Transpose") < 2
+    assert kinds(found) == ["Relu", "Clip"]
     assert_same(graph, found, floats(2, 3, 4), tolerance=0)
 
 
@@ -389,15 +387,3 @@ def test_dead_nodes_go() -> None:
     assert kinds(after(graph, RemoveDead())) == ["Relu"]
     kept, _ = run_passes(graph, (RemoveDead(),), context(budget=1))
     assert kinds(kept) == ["Exp", "Relu"]
-
-
-def test_evaluation_helper_runs_control_flow() -> None:
-    x = np.array([-1.0], np.float32)
-    op = Builder()
-    inner = op.input("x", "float32", (1,))
-    graph = op.graph([inner], {"y": op.Relu(inner)})
-    from aicore.ops.control import If
-
-    assert evaluate(If(graph, graph), np.array(True), x)[0].tolist() == [0.0]
-    assert GraphError.__name__ == "GraphError"
-    assert Relu() == Relu()

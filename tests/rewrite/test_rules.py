@@ -639,20 +639,30 @@ def test_watch_keeps_the_near_miss_of_one_value() -> None:
     conv = op.Conv(x, op.constant(floats(4, 3, 3, 3)))
     graph = op.graph([x], {"a": first, "b": op.Relu(conv), "c": conv})
     assert "other users" in apply(graph, fuse(ConvAct))[1].why_not("fuse-ConvAct")
-    assert "is not Conv" in apply(graph, fuse(ConvAct), watch=first)[1].why_not("fuse-ConvAct")
+    assert "computed by Conv" in apply(graph, fuse(ConvAct), watch=first)[1].why_not("fuse-ConvAct")
 
 
 def test_why_not_without_a_root() -> None:
     _, ctx = apply(conv_act(Tanh()), rule(lambda op, x: op.Relu(x))(_exp))
-    assert ctx.why_not("exp") == "exp: no node is of the kind of its root"
+    assert ctx.why_not("exp") == "exp: there is no Relu in the graph"
+    assert ctx.why_not("other") == "other: no node is of the kind of its root"
 
 
 def test_near_miss_counts_ops() -> None:
     op = Builder()
     x = op.input("x", "float32", (1, 3, 8, 8))
+    y = op.Relu(op.Add(op.Exp(op.Neg(x)), op.Tanh(x)))
+    graph = op.graph([x], {"y": y, "z": op.Exp(op.Abs(x))})
+    _, ctx = apply(graph, rule(lambda op, x: op.Relu(op.Add(op.Exp(op.Abs(x)), op.Tanh(x))))(_exp))
+    assert ctx.why_not("exp") == "exp: 3 ops matched at Relu 'relu', then: Neg 'neg' is not Abs"
+
+
+def test_why_not_when_an_op_is_missing_altogether() -> None:
+    op = Builder()
+    x = op.input("x", "float32", (1, 3, 8, 8))
     graph = op.graph([x], {"y": op.Relu(op.Exp(x))})
     _, ctx = apply(graph, fuse(ConvAct))
-    assert ctx.why_not("fuse-ConvAct") == "fuse-ConvAct: 1 op matched at Relu 'relu', then: Exp 'exp' is not Conv"
+    assert ctx.why_not("fuse-ConvAct") == "fuse-ConvAct: there is no Conv in the graph"
 
 
 def test_deep_chain_does_not_recurse() -> None:

@@ -10,12 +10,18 @@ import pytest
 
 from aicore.errors import InputError
 from aicore.ir import Builder, Value, symbol
-from aicore.runtime.feeds import check_feeds
+from aicore.runtime.feeds import check_shapes, read_feeds
 
 
 def inputs(*declared: tuple[str, str, Any]) -> list[Value]:
     b = Builder()
     return [b.input(name, dtype, shape) for name, dtype, shape in declared]
+
+
+def check_feeds(declared: list[Value], feeds: Any) -> list[np.ndarray[Any, Any]]:
+    arrays = read_feeds(declared, feeds)
+    check_shapes(declared, [array.shape for array in arrays])
+    return arrays
 
 
 X = inputs(("x", "float32", ("N", 3)))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from google.protobuf.message import DecodeError
+
 from aicore.errors import (
     AicoreError,
     ExecutionError,
@@ -107,6 +109,6 @@ def translated() -> Iterator[None]:
 
 
 def _counterpart(error: AicoreError) -> type[OrtError]:
-    if isinstance(error, ModelError):  # a cause means that the bytes could not be read, not that they break a rule
-        return InvalidGraph if error.__cause__ is None else InvalidProtobuf
+    if isinstance(error, ModelError):
+        return InvalidProtobuf if isinstance(error.__cause__, DecodeError | UnicodeDecodeError) else InvalidGraph
     return next((ours for theirs, ours in _BY_CAUSE if isinstance(error, theirs)), Fail)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from os import PathLike, fspath
 from pathlib import Path
@@ -29,6 +30,9 @@ from aicore.ir import Dim, Graph, TensorType, Value, is_unknown, retype, substit
 Callback = Callable[[list[Any], Any, str], None]
 """(results, the caller's data, error or an empty text)."""
 
+_NO_VERSION = (1 << 63) - 1
+"""What onnxruntime says of a model that says nothing."""
+
 
 @dataclass(frozen=True)
 class NodeArg:
@@ -41,14 +45,14 @@ class NodeArg:
 
 @dataclass(frozen=True)
 class ModelMetadata:
-    """What the model's file says about itself."""
+    """What the model's file says about itself; the version is 2**63 - 1 where it gives none."""
 
     producer_name: str = ""
     graph_name: str = ""
     domain: str = ""
     description: str = ""
     graph_description: str = ""
-    version: int = 0
+    version: int = _NO_VERSION
     custom_metadata_map: dict[str, str] = field(default_factory=dict)
 
 
@@ -74,7 +78,7 @@ class InferenceSession(Session):
         forced_target: str | None = None,
         **_: Any,
     ) -> None:
-        self._options = SessionOptions() if sess_options is None else sess_options
+        self._options = SessionOptions() if sess_options is None else deepcopy(sess_options)
         self._forced = forced_target
         self._started = time.time_ns()
         source = _checked_source(path_or_bytes)
@@ -232,7 +236,7 @@ def _metadata(said: Mapping[str, str]) -> ModelMetadata:
     names = ("producer_name", "graph_name", "domain", "description", "graph_description")
     return ModelMetadata(
         **{name: said.get(name, "") for name in names},
-        version=int(said.get("model_version", "0")),
+        version=int(said.get("model_version", _NO_VERSION)),
         custom_metadata_map={
             key.removeprefix(PROPERTY): text for key, text in said.items() if key.startswith(PROPERTY)
         },

@@ -20,6 +20,7 @@ SIZE_LIMIT = (1 << 31) - 1
 CONVERTED_SINCE = 6
 """The oldest opset with converters. Of older ones, operators that have not changed since are read."""
 _OLDEST_IR = 3
+_LARGEST_VERSION = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +102,13 @@ def opset_versions(imports: object, what: str) -> dict[str, int]:
     found: dict[str, int] = {}
     for entry in imports:  # type: ignore[attr-defined]
         domain = domain_name(text(entry.domain))
+        if not 1 <= entry.version <= _LARGEST_VERSION:
+            raise ModelError(f"{what}: imports version {entry.version} of {domain or 'ai.onnx'!r}")
         if found.setdefault(domain, entry.version) != entry.version:
             raise ModelError(f"{what}: imports versions {found[domain]} and {entry.version} of {domain or 'ai.onnx'!r}")
     if not found:
         raise ModelError(f"{what}: imports no operator set")
     newest = onnx.defs.onnx_opset_version()
-    if "" in found and not 1 <= found[""] <= newest:
+    if "" in found and found[""] > newest:
         raise UnsupportedError(f"{what}: opset {found['']} is not among 1 to {newest}, which the installed onnx knows")
     return found

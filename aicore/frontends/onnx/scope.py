@@ -44,13 +44,14 @@ class Scope:
 def name_outputs(
     builder: Builder, start: int, names: Sequence[str], results: Sequence[Value | None]
 ) -> tuple[Value | None, ...]:
-    """Give the values that the nodes from `start` on made for these results the names of the file."""
-    made = {value for node in builder.nodes[start:] for value in node.outputs}
-    renamed = {
-        value: replace(value, name=name)
-        for name, value in zip(names, results, strict=False)
-        if value is not None and value in made and name and value.name != name
-    }
+    """Give the values that the nodes from `start` on made for these results the names of the file, and no other."""
+    made = {value: node for node in builder.nodes[start:] for value in node.outputs}
+    wanted = {value: name for name, value in zip(names, results, strict=False) if value in made and name}
+    renamed: dict[Value, Value] = {}
+    for value, node in made.items():
+        name = wanted.get(value, type(node.op).__name__.lower() if value.name in names else value.name)
+        if name != value.name:
+            renamed[value] = replace(value, name=name)
     if not renamed:
         return tuple(results)
     for index in range(start, len(builder.nodes)):

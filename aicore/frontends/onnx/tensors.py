@@ -160,7 +160,11 @@ def _elements(items: Any, name: str, size: int) -> np.ndarray[Any, Any]:
     if name in ("float16", "bfloat16") or name.startswith("float8"):  # int32_data holds their bit patterns
         bits = np.array(items, np.int32).astype(np.uint16 if dtype.itemsize == 2 else np.uint8)
         return bits.view(dtype)
-    return np.array(items, dtype)
+    wide = np.asarray(items)
+    array = wide.astype(dtype)
+    if dtype.kind in "iu" and (array != wide).any():
+        raise OverflowError(f"{wide[array != wide][0]} is out of range")
+    return array
 
 
 def _unpack(packed: np.ndarray[Any, Any], name: str, size: int) -> np.ndarray[Any, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,6 +15,9 @@ from aicore.errors import ExecutionError
 from aicore.ir import TensorType, Value, as_tuple, numpy_dtype
 from aicore.runtime import Plan, Step, Storage, type_of
 from aicore_cpu_numpy.arena import POISON, Arena, Array, Environment
+
+_LATE_SIZES = 32
+"""Sets of sizes for which a step that learns its sizes at run time keeps what it resolved."""
 
 Call: TypeAlias = Callable[[Environment], Any]
 
@@ -34,14 +39,19 @@ class BoundStep:
         self.regions = [(plan.buffers[i].offset, plan.buffers[i].nbytes) for i in step.dies if _in_arena(plan, i)]
         self.loose = [i for i in step.dies if not _in_arena(plan, i)]
         self.function = self._resolve([None if v is None else v.type for v in step.node.inputs]) if self.sized else None
-        self._late: dict[tuple[TensorType | None, ...], _Late] = {}
+        self._late: OrderedDict[tuple[TensorType | None, ...], _Late] = OrderedDict()
+        self._lock = threading.Lock()
 
     def late(self, types: tuple[TensorType | None, ...]) -> _Late:
         """What to call for operands of these sizes."""
-        found = self._late.get(types)
-        if found is None:
-            found = self._late[types] = self._specialise(types)
-        return found
+        with self._lock:
+            found = self._late.get(types)
+            if found is None:
+                found = self._late[types] = self._specialise(types)
+            self._late.move_to_end(types)
+            if len(self._late) > _LATE_SIZES:
+                self._late.popitem(last=False)
+            return found
 
     def _resolve(self, types: Sequence[TensorType | None]) -> Callable[..., Any]:
         kernel, op = self.step.kernel, self.step.node.op

@@ -132,7 +132,7 @@ class SourceNode:
             if name not in given:
                 given[name] = self._field(name, attribute, known[name])
             self.attributes.ignore(name)
-        return self.op.apply(cls(**given), *inputs)
+        return self.op.apply(cls(**given), *inputs, names=self.outputs)  # errors name the output
 
     def as_is(self) -> Results:
         """The op of the same name on the same operands."""

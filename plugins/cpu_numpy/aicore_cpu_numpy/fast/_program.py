@@ -24,6 +24,8 @@ _ALIGNMENT = 64
 
 Dims: TypeAlias = "tuple[int, ...]"
 Index: TypeAlias = "tuple[slice, ...]"
+Step: TypeAlias = "tuple[Function, tuple[int | Array, ...], int]"
+"""A function, its operands (memory by number, or arrays that never change), and the memory it writes."""
 
 
 @dataclass(frozen=True)
@@ -70,11 +72,19 @@ class Program:
         """Compute the outputs, which are C-contiguous."""
         arrays = [array.reshape(dims) for array, dims in zip(inputs, self._input_dims, strict=True)]
         results = [array.reshape(dims) for array, dims in zip(outputs, self._output_dims, strict=True)]
+        if len(self._blocks) == 1:
+            self._run_block(self._blocks[0], [*arrays, *results], workspace, self._steps)
+            return
         for block in self._blocks:
-            memory = [_part(array, block) for array in (*arrays, *results)]
-            memory += [self._scratch(i, block, workspace) for i in range(len(self._registers))]
-            for function, operands, result in self._steps:
-                function(*[memory[x] if isinstance(x, int) else _part(x, block) for x in operands], out=memory[result])
+            steps = [
+                (f, tuple(x if isinstance(x, int) else _part(x, block) for x in xs), y) for f, xs, y in self._steps
+            ]
+            self._run_block(block, [_part(array, block) for array in (*arrays, *results)], workspace, steps)
+
+    def _run_block(self, block: Index, memory: list[Array], workspace: Array | None, steps: Sequence[Step]) -> None:
+        memory += [self._scratch(i, block, workspace) for i in range(len(self._registers))]
+        for function, operands, result in steps:
+            function(*[memory[x] if isinstance(x, int) else x for x in operands], out=memory[result])
 
     def _scratch(self, register: int, block: Index, workspace: Array | None) -> Array:
         assert workspace is not None  # the planner gives what `workspace_bytes` asks for
@@ -148,7 +158,7 @@ class _Placement:
         self.steps = [self._step(i, step) for i, step in enumerate(steps)]
         self.steps += [(convert, (self._place[number],), place) for number, place in self._late]
 
-    def _step(self, i: int, step: Instruction) -> tuple[Function, tuple[int | Array, ...], int]:
+    def _step(self, i: int, step: Instruction) -> Step:
         operands = tuple(self._place[x] if isinstance(x, int) else self._literal(x) for x in step.operands)
         place = self._choose(i, step)
         self._place[step.result] = place

@@ -8,7 +8,7 @@ import numpy as np
 
 from aicore.errors import ExecutionError
 from aicore.kernels import Kernel, kernel
-from aicore.ops.movement import Concat, Expand, Split, Tile, Transpose
+from aicore.ops.movement import Concat, Expand, Split, Tile, Transpose, equal_pieces
 from aicore_cpu_numpy.reference._indices import numbers_of
 
 Array = np.ndarray[Any, Any]
@@ -53,9 +53,7 @@ def split(op: Split, x: Array, split: Array | None = None) -> tuple[Array, ...]:
 def _sizes(op: Split, dim: int, split: Array | None) -> tuple[int, ...]:
     if op.split is not None or split is not None:
         return numbers_of(op.split, split)
-    count = op.n_outputs()
-    piece = -(-dim // count)
-    return (*(piece for _ in range(count - 1)), dim - piece * (count - 1))
+    return tuple(size for size in equal_pieces(dim, op.n_outputs()) if isinstance(size, int))
 
 
 KERNELS: tuple[Kernel, ...] = (transpose, expand, tile, concat, split)

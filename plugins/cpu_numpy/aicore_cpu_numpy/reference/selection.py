@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,7 @@ def compress(op: Compress, x: Array, condition: Array) -> Array:
 
 def _distinct_slices(slices: Array) -> tuple[Array, Array, Array]:
     """(first occurrence, number of each slice's value, occurrences), the distinct slices in lexicographic order."""
-    keys = [tuple(row) for row in slices.reshape(len(slices), -1).tolist()]
+    keys = [tuple(row) for row in slices.reshape(len(slices), math.prod(slices.shape[1:])).tolist()]
     first: dict[tuple[Any, ...], int] = {}
     for place, key in enumerate(keys):
         first.setdefault(key, place)
