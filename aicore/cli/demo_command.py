@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import importlib
-import json
 import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from aicore.cli._inputs import Json
+from aicore.cli._report import print_json, show, table, working
 from aicore.errors import InputError, UnsupportedError
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
 
 app = typer.Typer(add_completion=False)
 _SKIPPED_FOLDERS = frozenset({"__pycache__", "build", "dist", "node_modules"})
@@ -48,7 +46,7 @@ def demo(
     target: Annotated[
         list[str] | None, typer.Option("--target", "-t", help="Device; may be repeated. Default: every usable one.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Identify the types of files with the magika client, on aicore instead of onnxruntime.
 
@@ -57,14 +55,15 @@ def demo(
     """
     from aicore.plugins import plugin_registry  # `--help` needs no plugin
 
-    targets = target or list(plugin_registry().devices())
+    registry = plugin_registry()
+    targets = [registry.device_name(name) for name in target or registry.devices()]
     if not targets:
-        plugin_registry().default_target()  # raises, saying what to install
+        registry.default_target()  # raises, saying what to install
     paths = _checked(files) if files else _own_files()
     runs = _run_all(targets, paths, quiet=as_json)
     agree = [len({run.answers[i].label for run in runs}) == 1 for i in range(len(paths))]
     if as_json:
-        _print_json(paths, runs, agree)
+        print_json({"files": list(map(str, paths)), "runs": [asdict(run) for run in runs], "agree": agree})
     else:
         _print_table(paths, runs, agree)
     if not all(agree):
@@ -81,18 +80,28 @@ def identify(target: str, paths: Sequence[Path]) -> TargetRun:
     _forget("magika")
     with install(target=target):
         try:
-            magika = importlib.import_module("magika")
-        except ModuleNotFoundError as error:
-            raise UnsupportedError(
-                f"the demo needs the magika client ({error}); `make demo` sets everything up, or: "
-                "pip install 'click>=8.1.7' && pip install --no-deps magika==1.0.3"
-            ) from error
-        started = time.perf_counter()
-        client = magika.Magika()
-        results = client.identify_paths(list(paths))
-        seconds = time.perf_counter() - started
-        placement = client._onnx_session.program.placement  # the client keeps its session to itself
-    _forget("magika")
+            return _identify_with(_client(), target, paths)
+        finally:
+            _forget("magika")
+
+
+def _client() -> Any:
+    """The client's module, newly imported."""
+    try:
+        return importlib.import_module("magika")
+    except ModuleNotFoundError as error:
+        raise UnsupportedError(
+            f"the demo needs the magika client ({error}); `make demo` sets everything up, or: "
+            "pip install 'click>=8.1.7' && pip install --no-deps magika==1.0.3"
+        ) from error
+
+
+def _identify_with(magika: Any, target: str, paths: Sequence[Path]) -> TargetRun:
+    started = time.perf_counter()
+    client = magika.Magika()
+    results = client.identify_paths(list(paths))
+    seconds = time.perf_counter() - started
+    placement = client._onnx_session.program.placement  # the client keeps its session to itself
     return TargetRun(target, tuple(_answer(result) for result in results), seconds, str(placement))
 
 
@@ -139,50 +148,27 @@ def _is_made(part: str) -> bool:
 
 
 def _run_all(targets: Sequence[str], paths: Sequence[Path], quiet: bool) -> list[TargetRun]:
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=quiet) as progress:
-        return [_with_progress(progress, target, paths) for target in targets]
-
-
-def _with_progress(progress: Progress, target: str, paths: Sequence[Path]) -> TargetRun:
-    task = progress.add_task(f"identifying {len(paths)} files on {target}", total=None)
-    try:
-        return identify(target, paths)
-    finally:
-        progress.remove_task(task)
-
-
-def _print_json(paths: Sequence[Path], runs: Sequence[TargetRun], agree: Sequence[bool]) -> None:
-    report = {"files": [str(path) for path in paths], "runs": [asdict(run) for run in runs], "agree": list(agree)}
-    json.dump(report, sys.stdout, indent=2)
-    print()
+    runs = []
+    for target in targets:
+        with working(f"identifying {len(paths)} files on {target}", quiet):
+            runs.append(identify(target, paths))
+    return runs
 
 
 def _print_table(paths: Sequence[Path], runs: Sequence[TargetRun], agree: Sequence[bool]) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    table.add_column("file", overflow="fold")
-    for run in runs:
-        table.add_column(f"type on {run.target}", no_wrap=True)
-        table.add_column("probability", justify="right")
-    if len(runs) > 1:
-        table.add_column("agree")
+    several = len(runs) > 1
+    of_each = [(f"type on {run.target}", "probability") for run in runs]
+    headings = ["file", *(heading for pair in of_each for heading in pair), *(["agree"] if several else [])]
+    rows = []
     for i, path in enumerate(paths):
-        cells = [text for run in runs for text in (escape(run.answers[i].label), f"{run.answers[i].probability:.4f}")]
-        verdict = ["[green]yes[/]" if agree[i] else "[bold red]NO[/]"] if len(runs) > 1 else []
-        table.add_row(escape(_short(path)), *cells, *verdict)
-    console = Console()
-    console.print(table)
+        answers = [(run.answers[i].label, f"{run.answers[i].probability:.4f}") for run in runs]
+        verdict = ["yes" if agree[i] else "NO"] if several else []
+        rows.append([_short(path), *(cell for pair in answers for cell in pair), *verdict])
+    show(table(headings, rows, right=["probability"]))
     for run in runs:
-        console.print(f"{run.target}: {len(paths)} files in {run.seconds:.2f} s, compilation included; {run.placement}")
-    if len(runs) > 1:
-        console.print(f"{sum(agree)} of {len(paths)} files: the targets agree; {_largest_difference(runs)}")
+        show(f"{run.target}: {len(paths)} files in {run.seconds:.2f} s, compilation included; {run.placement}")
+    if several:
+        show(f"{sum(agree)} of {len(paths)} files: the targets agree; {_largest_difference(runs)}")
 
 
 def _largest_difference(runs: Sequence[TargetRun]) -> str:

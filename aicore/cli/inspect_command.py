@@ -5,14 +5,15 @@ from __future__ import annotations
 import difflib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
 
-from aicore.cli._inputs import Fallback, Json, ModelFile, Shapes, Sizes, Target
+from aicore.cli._inputs import Fallback, Json, ModelFile, Shapes, Target
 from aicore.cli._report import print_json, show, size_text, table, working
+from aicore.cli._sizes import Sizes
 from aicore.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -148,12 +149,12 @@ def _explain_rule(subject: Subject, name: str, as_json: bool) -> None:
     if not found:
         raise ConfigError(_unknown_rule(name, [rule.name for rule in rules]))
     matches = sum(rule.matches for rule in found)
-    near = next((rule.near_miss for rule in found if rule.near_miss), "")
+    reason = next((rule.why_not for rule in found if rule.why_not), "")
     if as_json:
-        print_json({"rule": name, "matches": matches, "near_miss": near or None})
+        print_json({"rule": name, "matches": matches, "why_not": reason or None})
         return
     show(f"{name} matched {matches} {'time' if matches == 1 else 'times'}")
-    show(f"best near-miss: {near}" if near else "no attempt failed: no other node is of the kind of its root")
+    show(f"nearest miss: {reason}" if reason else "every attempt matched")
 
 
 def _unknown_rule(name: str, rules: Iterable[str]) -> str:
@@ -213,7 +214,7 @@ class _Summary(_Part):
             "target": subject.program.device.name,
             "chosen": list(subject.chosen),
             "missing": list(subject.missing),
-            "passes": [row for report in explained["passes"] for row in report],
+            "passes": _pass_data(subject),
             "placement": explained["placement"] if subject.explanation.specialised else None,
             "memory": explained["memory"],
             "kernels": [{"nodes": int(n), "kernel": k, "device": d} for n, k, d in _kernel_rows(subject)],
@@ -235,7 +236,7 @@ class _Passes(_Part):
 
     @staticmethod
     def data(subject: Subject) -> dict[str, Any]:
-        return {"passes": [row for report in subject.explanation.to_json()["passes"] for row in report]}
+        return {"passes": _pass_data(subject)}
 
 
 class _Kernels(_Part):
@@ -313,6 +314,10 @@ def _pass_lines(rows: Sequence[Row]) -> Iterator[Any]:
     yield table(["pass", "matches", "nodes", "ms"], cells, right=("matches", "nodes", "ms"))
     for row in rows:
         yield from (f"{row.name}: {text}" for text in (row.error, *row.notes) if text)
+
+
+def _pass_data(subject: Subject) -> list[dict[str, Any]]:
+    return [asdict(row) for row in subject.rows]
 
 
 def _memory_lines(subject: Subject) -> Iterator[str]:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from aicore.cli._arrays import save_arrays
 from aicore.cli._inputs import Fallback, Feed, InputFiles, Json, ModelFile, Random, Seed, Shapes, Target, make_feed
 from aicore.cli._report import print_json, show, table, time_text, working
-from aicore.errors import InputError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -72,38 +71,6 @@ def run(
         print_json(_to_json(model, program, feed, seed, outputs, files, seconds))
     else:
         _show(program, feed, seed, outputs, files, seconds)
-
-
-def save_arrays(folder: Path, arrays: Mapping[str, Array]) -> dict[str, Path]:
-    """Write each array to `<name>.npy` in the folder, names made safe and unique; returns the files by name.
-
-    Raises InputError when the folder or a file cannot be written.
-    """
-    import numpy as np
-
-    files = dict(zip(arrays, (folder / f"{stem}.npy" for stem in _stems(arrays)), strict=True))
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, array in arrays.items():
-            texts = array.dtype == object
-            np.save(files[name], array.astype(str) if texts else array, allow_pickle=False)
-    except OSError as error:
-        raise InputError(f"--output {folder}: cannot be written: {error}") from error
-    return files
-
-
-def _stems(names: Iterable[str]) -> list[str]:
-    """A file name for each; letters, digits, `.`, `-` and `_` alone, so that no name leads out of the folder."""
-    stems: list[str] = []
-    for name in names:
-        stem = re.sub(r"[^A-Za-z0-9._-]", "_", name)[:120].strip(".") or "output"
-        taken = {other.lower() for other in stems}  # some file systems ignore case
-        unique = stem
-        number = 2
-        while unique.lower() in taken:
-            unique, number = f"{stem}_{number}", number + 1
-        stems.append(unique)
-    return stems
 
 
 def _summary(array: Array) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from aicore.errors import AicoreError, InferenceError
 from aicore.ir.dims import Dim, symbol
 from aicore.ir.dtypes import numpy_dtype
 from aicore.ir.graph import Graph
+from aicore.ir.inference import infer_types
 from aicore.ir.op import Op, as_tuple
 from aicore.ir.types import TensorType
 from aicore.ir.value import Node, Origin, Value, constant_value, describe
@@ -68,7 +69,7 @@ class Builder(Namespace):
             op, operands = op.absorb(*inputs)
             operands = _without_trailing_none(operands)
             op = op.resolve(*operands)
-            types = as_tuple(op.infer(*operands))
+            types = infer_types(op, operands)
             dims = op.content(*operands)
         except AicoreError as error:
             raise type(error)(f"{describe(op, name, origin)}: {error}") from error

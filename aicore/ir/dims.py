@@ -11,7 +11,7 @@ import itertools
 import keyword
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from aicore.errors import GraphError
@@ -41,12 +41,22 @@ class DimExpr:
 
     terms: tuple[tuple[Product, int], ...]
     constant: int = 0
+    # Nested divisions share their parts, and every type of a node is hashed: once for each expression, not for each use.
+    _hash: int = field(init=False, repr=False, compare=False)
+    _text: str = field(init=False, repr=False, compare=False)
 
-    def __str__(self) -> str:
+    def __post_init__(self) -> None:
         parts = [_product_text(atoms, factor) for atoms, factor in self.terms]
         if self.constant:
             parts.append(str(self.constant))
-        return "+".join(parts).replace("+-", "-") if parts else "0"
+        object.__setattr__(self, "_text", "+".join(parts).replace("+-", "-") if parts else "0")
+        object.__setattr__(self, "_hash", hash((self.terms, self.constant)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __str__(self) -> str:
+        return self._text
 
     __repr__ = __str__
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -15,25 +14,12 @@ from aicore.ir.dtypes import DTYPES, numpy_dtype
 from aicore.ir.graph import Graph
 from aicore.ir.op import Op, as_tuple
 from aicore.ir.printer import unknown_names
+from aicore.ir.tokens import Tokens
 from aicore.ir.types import TensorType
 from aicore.ir.value import Buffer, Node, Origin, Value
 from aicore.ir.verify import verify
 
-T = TypeVar("T")
-
 _NESTING_LIMIT = 64
-_STRING = r'"(?:[^"\\\n]|\\.)*"'
-_TOKEN = re.compile(
-    rf"""\s*(?:
-      (?P<value> %[\w.~/-]+ | %{_STRING})
-    | (?P<string> {_STRING})
-    | (?P<digest> @[0-9a-f]+)
-    | (?P<number> -?(?:inf|nan)\b | -?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)
-    | (?P<word> [^\W\d]\w*)
-    | (?P<mark> -> | //| \S)
-    )""",
-    re.VERBOSE,
-)
 _WORDS = {"True": True, "False": False, "None": None}
 
 
@@ -62,110 +48,61 @@ class _Digits(str):
     __slots__ = ()
 
 
-class _Parser:
+class _Parser(Tokens):
     def __init__(self, text: str, ops: Mapping[str, type[Op]], constants: Mapping[str, np.ndarray[Any, Any]]) -> None:
-        self._text, self._ops, self._stored = text, ops, constants
+        super().__init__(text)
+        self._ops, self._stored = ops, constants
         self._unknown: dict[str, Dim] = {}
         self._depth = 0
-        self._start = self._end = 0
-        self._kind = self._token = ""
-        self._advance()
-
-    @property
-    def line(self) -> int:
-        return self._text.count("\n", 0, self._start) + 1
-
-    # ---- tokens
-
-    def _advance(self) -> str:
-        """Step to the next token; returns the one left behind."""
-        left = self._token
-        found = _TOKEN.match(self._text, self._end)
-        if found is None:
-            self._kind = self._token = ""
-            self._start = self._end = len(self._text)
-        else:
-            self._kind = found.lastgroup or ""
-            self._token = found[self._kind]
-            self._start, self._end = found.start(self._kind), found.end()
-        return left
-
-    def _wanted(self, what: str) -> GraphError:
-        return GraphError(f"wanted {what}, found {self._token!r}" if self._token else f"wanted {what}, the text ends")
-
-    def _take(self, kind: str, what: str) -> str:
-        if self._kind != kind:
-            raise self._wanted(what)
-        return self._advance()
-
-    def _eat(self, token: str) -> None:
-        if self._token != token:
-            raise self._wanted(repr(token))
-        self._advance()
-
-    def _maybe(self, token: str) -> bool:
-        found = self._token == token
-        if found:
-            self._advance()
-        return found
-
-    def _list(self, close: str, item: Callable[[], T]) -> list[T]:
-        """Items separated by commas, up to and including `close`."""
-        found: list[T] = []
-        while not self._maybe(close):
-            if found:
-                self._eat(",")
-            found.append(item())
-        return found
 
     def _string(self) -> str:
-        return _unquote(self._take("string", "text in double quotes"))
+        return _unquote(self.take("string", "text in double quotes"))
 
     def _value_name(self) -> str:
-        name = self._take("value", "a value such as %x")[1:]
+        name = self.take("value", "a value such as %x")[1:]
         return _unquote(name) if name.startswith('"') else name
 
     def expect_end(self) -> None:
-        if self._token:
-            raise self._wanted("the end of the text")
+        if self.token:
+            raise self.wanted("the end of the text")
 
     # ---- types and literals
 
     def _type(self) -> TensorType:
-        dtype = self._take("word", "a dtype")
+        dtype = self.take("word", "a dtype")
         if dtype not in DTYPES:
             raise GraphError(f"no element type is called {dtype!r}")
-        self._eat("[")
-        if self._maybe("*"):
-            self._eat("]")
+        self.eat("[")
+        if self.maybe("*"):
+            self.eat("]")
             return TensorType(dtype, None)
-        return TensorType(dtype, tuple(self._list("]", self._dim)))
+        return TensorType(dtype, tuple(self.listed("]", self._dim)))
 
     def _dim(self) -> Dim:
         """Everything up to a comma or bracket outside of parentheses is one expression."""
-        start, depth = self._start, 0
-        while self._token and (depth or self._token not in {",", "]", "}"}):
-            depth += {"(": 1, ")": -1}.get(self._token, 0)
-            end = self._end
-            self._advance()
-        dim = parse_dim(self._text[start:end] if self._start > start else "")
+        start, depth = self.start, 0
+        while self.token and (depth or self.token not in {",", "]", "}"}):
+            depth += {"(": 1, ")": -1}.get(self.token, 0)
+            end = self.end
+            self.advance()
+        dim = parse_dim(self.text[start:end] if self.start > start else "")
         for name in unknown_names(dim):
             self._unknown.setdefault(name, unknown())
         return substitute(dim, self._unknown)
 
     def _literal(self) -> Any:
-        match self._kind, self._token:
+        match self.kind, self.token:
             case "word", "graph":
                 return self.graph()
             case "word", "const":
-                self._advance()
+                self.advance()
                 tensor = self._type()
                 return Buffer(self._array(tensor))
             case "word", "dim":
-                self._advance()
+                self.advance()
                 return self._dim()
             case "word", ("True" | "False" | "None") as word:
-                self._advance()
+                self.advance()
                 return _WORDS[word]
             case "word", _:
                 return self._op(self._op_class())
@@ -174,23 +111,23 @@ class _Parser:
             case "number", _:
                 return self._number()
             case "mark", "[":
-                self._advance()
-                return tuple(self._list("]", self._literal))
-        raise self._wanted("an attribute's value")
+                self.advance()
+                return tuple(self.listed("]", self._literal))
+        raise self.wanted("an attribute's value")
 
     def _number(self) -> int | float:
-        text = self._take("number", "a number")
+        text = self.take("number", "a number")
         return int(text) if text.lstrip("-").isdigit() else float(text)
 
     def _op_class(self) -> type[Op]:
-        name = self._take("word", "an op")
+        name = self.take("word", "an op")
         if name not in self._ops:
             raise GraphError(f"unknown op {name!r}")
         return self._ops[name]
 
     def _op(self, cls: type[Op]) -> Op:
         """An op of class `cls` with the attributes in braces, if there are any."""
-        pairs = self._list("}", self._attribute) if self._maybe("{") else []
+        pairs = self.listed("}", self._attribute) if self.maybe("{") else []
         attributes = dict(pairs)
         if len(attributes) < len(pairs):
             raise GraphError(f"{cls.__name__} has an attribute twice")
@@ -202,42 +139,42 @@ class _Parser:
         return op
 
     def _attribute(self) -> tuple[str, Any]:
-        name = self._take("word", "an attribute's name")
-        self._eat("=")
+        name = self.take("word", "an attribute's name")
+        self.eat("=")
         return name, self._literal()
 
     def _array(self, tensor: TensorType) -> np.ndarray[Any, Any]:
         if not tensor.is_static:
             raise GraphError(f"a constant needs a shape in numbers, not {tensor}")
         shape = tensor.static_shape
-        if self._kind == "digest":
+        if self.kind == "digest":
             return self._stored_array(tensor)
         dtype = numpy_dtype(tensor.dtype)
-        if self._maybe("splat"):
+        if self.maybe("splat"):
             return np.broadcast_to(self._elements([self._element()], dtype).reshape(()), shape)
-        self._eat("[")
-        elements = self._list("]", self._element)
+        self.eat("[")
+        elements = self.listed("]", self._element)
         array = self._elements(elements, dtype)
         if array.size != np.prod(shape, dtype=int):
             raise GraphError(f"{array.size} elements do not fill {tensor}")
         return array.reshape(shape)
 
     def _stored_array(self, tensor: TensorType) -> np.ndarray[Any, Any]:
-        digest = self._token[1:]
+        digest = self.token[1:]
         if digest not in self._stored:
             raise GraphError(f"constant @{digest} is not among those given")
         array = np.asarray(self._stored[digest])
         if array.shape != tensor.shape or array.dtype != numpy_dtype(tensor.dtype):
             raise GraphError(f"constant @{digest} is {array.dtype}{list(array.shape)}, the text says {tensor}")
-        self._advance()
+        self.advance()
         return array
 
     def _element(self) -> Any:
-        if self._kind == "string":
+        if self.kind == "string":
             return self._string()
-        if self._token in {"True", "False"}:
-            return _WORDS[self._advance()]
-        return _Digits(self._take("number", "an element"))
+        if self.token in {"True", "False"}:
+            return _WORDS[self.advance()]
+        return _Digits(self.take("number", "an element"))
 
     def _elements(self, found: list[Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
         array = np.empty(len(found), dtype)
@@ -256,12 +193,12 @@ class _Parser:
         self._depth += 1
         env: dict[str, Value] = {}
         nodes: list[Node] = []
-        self._eat("graph")
-        self._eat("(")
-        inputs = self._list(")", lambda: self._define(Value(*self._typed(env)), env))
-        self._eat("{")
-        while not self._maybe("return"):
-            if self._maybe("const"):
+        self.eat("graph")
+        self.eat("(")
+        inputs = self.listed(")", lambda: self._define(Value(*self._typed(env)), env))
+        self.eat("{")
+        while not self.maybe("return"):
+            if self.maybe("const"):
                 self._constant(env)
             else:
                 nodes.append(self._node(env))
@@ -272,30 +209,30 @@ class _Parser:
     def _ends(self, env: dict[str, Value]) -> tuple[list[tuple[str, Value]], list[tuple[str, str]]]:
         outputs: list[tuple[str, Value]] = []
         state: list[tuple[str, str]] = []
-        while self._kind == "string":
+        while self.kind == "string":
             name = self._string()
-            self._eat("=")
+            self.eat("=")
             outputs.append((name, self._look_up(env)))
-            if not self._maybe(","):
+            if not self.maybe(","):
                 break
-        while self._maybe("state"):
+        while self.maybe("state"):
             output = self._string()
-            self._eat("->")
+            self.eat("->")
             state.append((output, self._string()))
-        self._eat("}")
+        self.eat("}")
         return outputs, state
 
     def _new_name(self, env: dict[str, Value]) -> str:
-        start = self._start
+        start = self.start
         name = self._value_name()
         if name in env:
-            self._start = start  # the line to report
+            self.start = start  # the line to report
             raise GraphError(f"%{name} is defined twice")
         return name
 
     def _typed(self, env: dict[str, Value]) -> tuple[str, TensorType]:
         name = self._new_name(env)
-        self._eat(":")
+        self.eat(":")
         return name, self._type()
 
     def _define(self, value: Value, env: dict[str, Value]) -> Value:
@@ -303,50 +240,50 @@ class _Parser:
         return value
 
     def _look_up(self, env: dict[str, Value]) -> Value:
-        if self._kind == "value":
-            name = _unquote(self._token[1:]) if self._token[1] == '"' else self._token[1:]
+        if self.kind == "value":
+            name = _unquote(self.token[1:]) if self.token[1] == '"' else self.token[1:]
             if name not in env:
                 raise GraphError(f"%{name} is used before it is defined")
         return env[self._value_name()]
 
     def _operand(self, env: dict[str, Value]) -> Value | None:
-        return None if self._maybe("_") else self._look_up(env)
+        return None if self.maybe("_") else self._look_up(env)
 
     def _constant(self, env: dict[str, Value]) -> None:
         name, tensor = self._typed(env)
-        self._eat("=")
+        self.eat("=")
         self._define(Value(name, tensor, Buffer(self._array(tensor)), fixed=True), env)
 
     def _node(self, env: dict[str, Value]) -> Node:
-        start = self._start
+        start = self.start
         results = [self._result(env)]
-        while self._maybe(","):
+        while self.maybe(","):
             results.append(self._result(env))
-        self._eat("=")
+        self.eat("=")
         cls = self._op_class()
-        self._eat("(")
-        operands = tuple(self._list(")", lambda: self._operand(env)))
+        self.eat("(")
+        operands = tuple(self.listed(")", lambda: self._operand(env)))
         op = self._op(cls)
         origin = self._origin()
         try:
             values = _infer(op, operands, results)
         except AicoreError as error:
-            self._start = start  # the line to report
+            self.start = start  # the line to report
             raise GraphError(f"{cls.__name__} {results[0][0]!r}: {error}") from error
         return Node(op, operands, tuple(self._define(value, env) for value in values), origin)
 
     def _result(self, env: dict[str, Value]) -> tuple[str, TensorType | None]:
         name = self._new_name(env)
-        return name, self._type() if self._maybe(":") else None
+        return name, self._type() if self.maybe(":") else None
 
     def _origin(self) -> Origin:
         parts: list[Origin] = []
-        if self._maybe("from"):
-            self._eat("[")
-            parts += [Origin(name) for name in self._list("]", self._string)]
-        if self._maybe("by"):
-            self._eat("[")
-            parts += [_rule_origin(text) for text in self._list("]", self._string)]
+        if self.maybe("from"):
+            self.eat("[")
+            parts += [Origin(name) for name in self.listed("]", self._string)]
+        if self.maybe("by"):
+            self.eat("[")
+            parts += [_rule_origin(text) for text in self.listed("]", self._string)]
         return Origin(parts=tuple(parts))
 
 

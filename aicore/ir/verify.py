@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from aicore.errors import AicoreError, GraphError
 from aicore.ir.graph import Graph
-from aicore.ir.op import as_tuple, subgraphs
+from aicore.ir.inference import infer_types
+from aicore.ir.op import subgraphs
 from aicore.ir.value import Node, Value
 
 
@@ -43,8 +44,7 @@ def _check_structure(node: Node, seen: set[Value]) -> None:
 
 def _check_types(node: Node) -> None:
     try:
-        hash(node.op)
-        types = as_tuple(node.op.infer(*node.inputs))
+        types = infer_types(node.op, node.inputs)
     except AicoreError as error:
         raise _error(node, str(error)) from error
     except (TypeError, ValueError, IndexError, KeyError, AttributeError, ArithmeticError) as error:

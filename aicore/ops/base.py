@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import ClassVar
 
 from aicore.errors import InferenceError
@@ -63,19 +63,21 @@ def ensure(condition: object, message: str) -> None:
 def same_dtype(*values: Value | None) -> None:
     """Raise InferenceError unless all present values have one dtype."""
     dtypes = [v.dtype for v in values if v is not None]
-    ensure(len(set(dtypes)) <= 1, f"operands have different dtypes: {', '.join(dtypes)}")
+    if len(set(dtypes)) > 1:
+        raise InferenceError(f"operands have different dtypes: {', '.join(dtypes)}")
 
 
-def need_dtype(value: Value, allowed: Iterable[str]) -> None:
+def need_dtype(value: Value, allowed: Collection[str]) -> None:
     """Raise InferenceError when the element type is none of `allowed`."""
-    names = sorted(allowed)
-    ensure(value.dtype in names, f"%{value.name} has element type {value.dtype}, wants one of {', '.join(names)}")
+    if value.dtype not in allowed:
+        names = ", ".join(sorted(allowed))
+        raise InferenceError(f"%{value.name} has element type {value.dtype}, wants one of {names}")
 
 
 def need_rank(value: Value, *ranks: int) -> None:
     """Raise InferenceError when the rank is known and is none of `ranks`."""
-    wanted = " or ".join(map(str, ranks))
-    ensure(value.rank is None or value.rank in ranks, f"%{value.name} has rank {value.rank}, wants {wanted}")
+    if value.rank is not None and value.rank not in ranks:
+        raise InferenceError(f"%{value.name} has rank {value.rank}, wants {' or '.join(map(str, ranks))}")
 
 
 def broadcast(*shapes: Shape | None) -> Shape | None:
@@ -87,6 +89,8 @@ def broadcast(*shapes: Shape | None) -> Shape | None:
     known = [s for s in shapes if s is not None]
     if len(known) != len(shapes):
         return None
+    if all(s == known[0] for s in known):
+        return known[0] if known else ()
     rank = max(map(len, known), default=0)
     padded = [(1,) * (rank - len(s)) + s for s in known]
     return tuple(_broadcast_dim(dims, shapes) for dims in zip(*padded, strict=True))

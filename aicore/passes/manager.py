@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, replace
-from typing import Any, TypeAlias
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from aicore.errors import AicoreError, GraphError
 from aicore.ir import Graph, Node, is_fused, subgraphs, verify
@@ -21,12 +21,12 @@ Check: TypeAlias = Callable[[Graph, Graph], str]
 class RuleRow:
     """What one rule of a pass did.
 
-    near_miss: the attempt that got furthest and why it stopped; empty when none failed.
+    why_not: the attempt that got furthest and why it stopped, or what the graph lacks; empty when none failed.
     """
 
     name: str
     matches: int
-    near_miss: str = ""
+    why_not: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +66,6 @@ class Report:
     @property
     def ms(self) -> float:
         return sum(row.ms + row.verify_ms for row in self.rows)
-
-    def to_json(self) -> list[dict[str, Any]]:
-        """The rows as plain data."""
-        return [asdict(row) for row in self.rows]
 
     def __str__(self) -> str:
         lines = [f"{'pass':24} {'matches':>8} {'nodes':>13} {'ms':>9}"]
@@ -128,7 +124,13 @@ def _transaction(graph: Graph, one: Pass, ctx: Context, check: Check | None) -> 
 def _rule_rows(one: Pass, ctx: Context, first: int) -> tuple[RuleRow, ...]:
     matches = Counter(rule for _, rule in ctx.changes[first:])
     names = [rule.name for rule in one.rules] if isinstance(one, RulePass) else []
-    return tuple(RuleRow(name, matches[name], str(ctx.misses.get(name, ""))) for name in names)
+    return tuple(RuleRow(name, matches[name], _why_not(name, matches[name], ctx)) for name in names)
+
+
+def _why_not(rule: str, matches: int, ctx: Context) -> str:
+    if matches and rule not in ctx.misses:
+        return ""
+    return ctx.why_not(rule).removeprefix(f"{rule}: ")
 
 
 def _describe(one: Pass, failure: Exception, first: int, ctx: Context) -> str:

@@ -33,15 +33,18 @@ def _erf_patterns() -> Iterable[Pattern]:
 
 
 def _tanh_patterns() -> Iterable[Pattern]:
-    def cubic(cube: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-        def function(op: Any, x: Any) -> Any:
-            inner = op.Add(x, op.Mul(cube(op, x), op.scalar(0.044715, x)))
-            return op.Tanh(op.Mul(inner, op.scalar(math.sqrt(2 / math.pi), x)))
+    def tanh_of(cubic: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+        return lambda op, x: op.Tanh(op.Mul(op.Add(x, cubic(op, x)), op.scalar(math.sqrt(2 / math.pi), x)))
 
-        return function
+    def scaled(op: Any, x: Any) -> Any:
+        return op.Mul(x, op.scalar(0.044715, x))
 
-    yield from _halved_products(_one_plus(cubic(lambda op, x: op.Pow(x, op.scalar(3.0, x)))))
-    yield from _halved_products(_one_plus(cubic(lambda op, x: op.Mul(op.Mul(x, x), x))))
+    for cubic in (
+        lambda op, x: scaled(op, op.Pow(x, op.scalar(3.0, x))),
+        lambda op, x: scaled(op, op.Mul(op.Mul(x, x), x)),
+        lambda op, x: op.Mul(op.Mul(scaled(op, x), x), x),
+    ):
+        yield from _halved_products(_one_plus(tanh_of(cubic)))
 
 
 def _replaced(op: Any, activation: Any, x: Value) -> Value:

@@ -67,16 +67,22 @@ class Call:
 
 
 class AttributeVariable:
-    """Binds an attribute. It cannot be compared: a branch on it would fix one side of the pattern without a word."""
+    """Binds an attribute. It has no value yet, so neither comparison nor arithmetic: a branch would fix one side of the
+    pattern without a word.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def _refuse(self, *_: object) -> NoReturn:
+    def _compare(self, *_: object) -> NoReturn:
         raise RuleError(f"it branches on {self.name!r}")
 
-    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __bool__ = _refuse
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __neg__ = _refuse
+    def _compute(self, *_: object) -> NoReturn:
+        raise RuleError(f"it computes with {self.name!r}; hold the result as a field of its own")
+
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __bool__ = _compare
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __neg__ = _compute
+    __iter__ = __len__ = __getitem__ = _compute
     __hash__ = object.__hash__
 
 

@@ -14,6 +14,7 @@ from aicore.frontends.onnx import load_model
 
 FLOAT = TensorProto.FLOAT
 INT64 = TensorProto.INT64
+BOOL = TensorProto.BOOL
 node = helper.make_node
 tensor = helper.make_tensor_value_info
 

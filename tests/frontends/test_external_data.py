@@ -12,10 +12,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto
-from tests.frontends.models import model, node, run
 
 from aicore.errors import ModelError
 from aicore.frontends.onnx import load_model
+from tests.frontends.models import model, node, run
 
 WEIGHT = np.arange(12, dtype=np.float32).reshape(3, 4)
 NAME = "weights.bin"
@@ -87,11 +87,23 @@ def test_the_checksum_is_checked(load: Callable[..., Any], folder: Path) -> None
 
 @pytest.mark.parametrize(
     "location",
-    ["../secret", "data/../../secret", "/etc/hostname", "\\\\host\\share", "C:\\secret", "C:secret", "..", "..\\secret",
-     "a\\..\\..\\secret", "nul\0"],
-)  # fmt: skip
+    [
+        "../secret",
+        "data/../../secret",
+        "/etc/hostname",
+        "\\\\host\\share",
+        "C:\\secret",
+        "C:secret",
+        "..",
+        "..\\secret",
+        "a\\..\\..\\secret",
+        "nul\0",
+    ],
+)
 def test_locations_outside_the_folder(load: Callable[..., Any], location: str) -> None:
-    with pytest.raises(ModelError, match=r"tensor 'w': external data .* (leaves the model's folder|is not a path relative)"):
+    with pytest.raises(
+        ModelError, match=r"tensor 'w': external data .* (leaves the model's folder|is not a path relative)"
+    ):
         load({"location": location})
 
 
@@ -118,7 +130,9 @@ def test_symbolic_links(load: Callable[..., Any], folder: Path) -> None:
     (folder / "inner").symlink_to(folder / NAME)
     (folder / "up").symlink_to(folder.parent, target_is_directory=True)
     for location in ("link", "inner", "up/secret", "up/model/weights.bin"):
-        with pytest.raises(ModelError, match=f"tensor 'w': external data '{location}' is reached through a symbolic link"):
+        with pytest.raises(
+            ModelError, match=f"tensor 'w': external data '{location}' is reached through a symbolic link"
+        ):
             load({"location": location})
 
 
@@ -169,7 +183,7 @@ def test_keys_are_given_once(load: Callable[..., Any]) -> None:
 def test_a_model_given_as_bytes_has_no_folder() -> None:
     made = external_model({"location": NAME})
     for source in (made, made.SerializeToString()):
-        with pytest.raises(ModelError, match="data is in the file 'weights.bin', but the model was given as bytes"):
+        with pytest.raises(ModelError, match=r"data is in the file 'weights.bin', but the model was given as bytes"):
             load_model(source)
 
 

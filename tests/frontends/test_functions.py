@@ -8,10 +8,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
-from tests.frontends.models import FLOAT, model, node, ops_of, run, tensor
 
 from aicore.errors import ModelError, UnsupportedError
 from aicore.frontends.onnx import importer, load_model
+from tests.frontends.models import FLOAT, model, node, ops_of, run, tensor
 
 LOCAL = "my.own"
 
@@ -38,8 +38,10 @@ X = np.array([-1, 0, 2], np.float32)
 
 def test_a_function_of_the_model_is_expanded_at_each_call() -> None:
     twice = function("Twice", ["a"], ["b"], [node("Add", ["a", "a"], ["t"]), node("Identity", ["t"], ["b"])])
-    made = calling([twice], [node("Twice", ["x"], ["h"], domain=LOCAL, name="one"),
-                             node("Twice", ["h"], ["y"], domain=LOCAL, name="two")])  # fmt: skip
+    made = calling(
+        [twice],
+        [node("Twice", ["x"], ["h"], domain=LOCAL, name="one"), node("Twice", ["h"], ["y"], domain=LOCAL, name="two")],
+    )
     np.testing.assert_array_equal(run(made, x=X)[0], X * 4)
     origins = [n.origin.names() for n in load_model(made).nodes]
     assert origins == [["one"], ["one"], ["two"], ["two"]]
@@ -52,7 +54,9 @@ def test_attributes_of_the_call_and_their_defaults() -> None:
     left_out = function("LeftOut", ["a"], ["b"], body)
     for made, alpha in ((given, 2.0), (default, 3.0), (left_out, 1.0)):
         call = node(made.name, ["x"], ["y"], domain=LOCAL, **({"strength": 2.0} if made is given else {}))
-        np.testing.assert_allclose(run(calling([made], [call]), x=X)[0], np.where(X < 0, alpha * np.expm1(X), X), rtol=1e-6)
+        np.testing.assert_allclose(
+            run(calling([made], [call]), x=X)[0], np.where(X < 0, alpha * np.expm1(X), X), rtol=1e-6
+        )
 
 
 def test_operands_may_be_left_out() -> None:
@@ -69,8 +73,11 @@ def test_a_function_may_replace_an_operator() -> None:
 def test_sub_graphs_inside_functions_see_the_functions_values() -> None:
     branch = helper.make_graph([node("Mul", ["a", "a"], ["t"])], "b", [], [onnx.ValueInfoProto(name="t")])
     other = helper.make_graph([node("Neg", ["a"], ["t"])], "b", [], [onnx.ValueInfoProto(name="t")])
-    body = [node("ReduceSum", ["a"], ["s"], keepdims=0), node("Cast", ["s"], ["c"], to=9),
-            node("If", ["c"], ["b"], then_branch=branch, else_branch=other)]  # fmt: skip
+    body = [
+        node("ReduceSum", ["a"], ["s"], keepdims=0),
+        node("Cast", ["s"], ["c"], to=9),
+        node("If", ["c"], ["b"], then_branch=branch, else_branch=other),
+    ]
     made = calling([function("Chosen", ["a"], ["b"], body)], [node("Chosen", ["x"], ["y"], domain=LOCAL)])
     np.testing.assert_array_equal(run(made, x=X)[0], X * X)
     np.testing.assert_array_equal(run(made, x=X * 0)[0], X * 0)
@@ -107,8 +114,14 @@ def test_a_reference_of_another_type() -> None:
     ("nodes", "message"),
     [
         ([node("Frob", ["a"], ["b"])], "Twice 't': .*no operator 'Frob'|no operator 'Frob'"),
-        ([node("Add", ["a", "ghost"], ["b"], name="inner")], "Twice 't': Add 'inner' in function 'Twice': its operand 'ghost'"),
-        ([node("Neg", ["a"], ["b"]), node("Abs", ["a"], ["b"])], "in function 'Twice': its output 'b' is defined already"),
+        (
+            [node("Add", ["a", "ghost"], ["b"], name="inner")],
+            "Twice 't': Add 'inner' in function 'Twice': its operand 'ghost'",
+        ),
+        (
+            [node("Neg", ["a"], ["b"]), node("Abs", ["a"], ["b"])],
+            "in function 'Twice': its output 'b' is defined already",
+        ),
         ([node("Neg", ["a"], ["c"])], "Twice 't': its output 'y' is not supported"),
     ],
 )
@@ -120,7 +133,7 @@ def test_bodies_that_break_the_rules(nodes: list[Any], message: str) -> None:
 
 def test_two_functions_of_one_name() -> None:
     twice = function("Twice", ["a"], ["b"], [node("Add", ["a", "a"], ["b"])])
-    with pytest.raises(ModelError, match="two functions are called 'Twice' in the domain 'my.own'"):
+    with pytest.raises(ModelError, match=r"two functions are called 'Twice' in the domain 'my.own'"):
         load_model(calling([twice, twice], [node("Twice", ["x"], ["y"], domain=LOCAL)]))
 
 
@@ -161,5 +174,5 @@ def test_a_body_that_depends_on_types_and_operands() -> None:
 
 def test_errors_inside_an_expanded_operator_name_the_call() -> None:
     nodes = [node("Bernoulli", ["x"], ["y"], name="draw")]
-    with pytest.raises(UnsupportedError, match="Bernoulli 'draw': RandomUniformLike .* in function 'Bernoulli'"):
+    with pytest.raises(UnsupportedError, match=r"Bernoulli 'draw': RandomUniformLike .* in function 'Bernoulli'"):
         load_model(model(nodes, {"x": [3]}, ["y"]))

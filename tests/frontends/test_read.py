@@ -7,10 +7,10 @@ from pathlib import Path
 
 import onnx
 import pytest
-from tests.frontends.models import model, node
 
 from aicore.errors import ModelError, UnsupportedError
 from aicore.frontends.onnx import load_model
+from tests.frontends.models import model, node
 
 RELU = model([node("Relu", ["x"], ["y"], name="first")], {"x": [2, "N"]}, ["y"])
 
@@ -18,7 +18,14 @@ RELU = model([node("Relu", ["x"], ["y"], name="first")], {"x": [2, "N"]}, ["y"])
 def test_paths_bytes_and_protos_are_sources(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes(RELU.SerializeToString())
-    for source in (path, str(path), path.read_bytes(), bytearray(path.read_bytes()), memoryview(path.read_bytes()), RELU):
+    for source in (
+        path,
+        str(path),
+        path.read_bytes(),
+        bytearray(path.read_bytes()),
+        memoryview(path.read_bytes()),
+        RELU,
+    ):
         graph = load_model(source)
         assert [type(n.op).__name__ for n in graph.nodes] == ["Relu"]
         assert [str(v.type) for v in graph.inputs] == ["float32[2,N]"]
@@ -26,7 +33,7 @@ def test_paths_bytes_and_protos_are_sources(tmp_path: Path) -> None:
 
 
 def test_another_kind_of_source_is_a_type_error() -> None:
-    with pytest.raises(TypeError, match="a path, bytes or an onnx.ModelProto, not BytesIO"):
+    with pytest.raises(TypeError, match=r"a path, bytes or an onnx.ModelProto, not BytesIO"):
         load_model(io.BytesIO())  # type: ignore[arg-type]
 
 
@@ -106,7 +113,7 @@ def test_opset_imports_that_make_no_sense() -> None:
         load_model(copy)
     copy = changed()
     copy.opset_import.add(domain="ai.onnx", version=17)
-    with pytest.raises(ModelError, match="imports versions 18 and 17 of 'ai.onnx'"):
+    with pytest.raises(ModelError, match=r"imports versions 18 and 17 of 'ai.onnx'"):
         load_model(copy)
     copy.opset_import[1].version = -4
     with pytest.raises(ModelError, match="imports version -4"):
@@ -114,7 +121,9 @@ def test_opset_imports_that_make_no_sense() -> None:
 
 
 def test_an_old_opset_is_read_where_its_operators_have_not_changed() -> None:
-    old = model([node("Not", ["x"], ["y"])], [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.BOOL, [2])], ["y"])
+    old = model(
+        [node("Not", ["x"], ["y"])], [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.BOOL, [2])], ["y"]
+    )
     old.opset_import[0].version = 1
     assert [type(n.op).__name__ for n in load_model(old).nodes] == ["Not"]
     changed_since = model([node("Relu", ["x"], ["y"], name="r")], {"x": [1]}, ["y"], opset=5)

@@ -26,7 +26,7 @@ def elements(name: str) -> np.ndarray[Any, Any]:
         return np.array(["a", "", "ü", "日本", "b", "c", "d"], object)
     if name.startswith("complex"):
         return (np.array(CODES) + 1j * np.array(CODES[::-1])).astype(name)
-    if name in ("float8_e8m0fnu",):
+    if name == "float8_e8m0fnu":
         return np.array([1, 2, 4, 0.5, 1, 2, 8], np.float32).astype(numpy_dtype(name))
     if name == "int2":
         return np.array([0, 1, -2, -1, 1, 0, 1], np.int8).astype(numpy_dtype(name))

@@ -8,10 +8,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
-from tests.frontends.models import FLOAT, INT64, model, node, ops_of, run, tensor
 
 from aicore.errors import InferenceError, ModelError, UnsupportedError
 from aicore.frontends.onnx import load_model, validate
+from tests.frontends.models import FLOAT, INT64, model, node, ops_of, run, tensor
 
 X = {"x": [2]}
 
@@ -34,7 +34,10 @@ def test_a_cycle_is_named() -> None:
 
 def test_a_cycle_through_a_sub_graph() -> None:
     branch = helper.make_graph([node("Relu", ["y"], ["t"])], "b", [], [onnx.ValueInfoProto(name="t")])
-    nodes = [node("Cast", ["x"], ["c"], to=9), node("If", ["c"], ["y"], name="i", then_branch=branch, else_branch=branch)]
+    nodes = [
+        node("Cast", ["x"], ["c"], to=9),
+        node("If", ["c"], ["y"], name="i", then_branch=branch, else_branch=branch),
+    ]
     refused(ModelError, "If 'i': the graph has a cycle", nodes, {"x": []}, ["y"])
 
 
@@ -65,20 +68,38 @@ def test_operands_are_defined() -> None:
 
 
 def test_unknown_operators_and_domains() -> None:
-    refused(UnsupportedError, "Frob 'f': no operator 'Frob' is known in the domain 'ai.onnx'",
-            [node("Frob", ["x"], ["y"], name="f")], X, ["y"])  # fmt: skip
+    refused(
+        UnsupportedError,
+        "Frob 'f': no operator 'Frob' is known in the domain 'ai.onnx'",
+        [node("Frob", ["x"], ["y"], name="f")],
+        X,
+        ["y"],
+    )
     foreign = node("Relu", ["x"], ["y"], name="f", domain="com.example")
     refused(ModelError, "Relu 'f': the model imports no operator set of the domain 'com.example'", [foreign], X, ["y"])
-    refused(UnsupportedError, "no operator 'Relu' is known in the domain 'com.example'", [foreign], X, ["y"],
-            domains=["com.example"])  # fmt: skip
-    refused(UnsupportedError, "Gelu 'g': opset 18 of 'ai.onnx' has no Gelu yet",
-            [node("Gelu", ["x"], ["y"], name="g")], X, ["y"])  # fmt: skip
+    refused(
+        UnsupportedError,
+        "no operator 'Relu' is known in the domain 'com.example'",
+        [foreign],
+        X,
+        ["y"],
+        domains=["com.example"],
+    )
+    refused(
+        UnsupportedError,
+        "Gelu 'g': opset 18 of 'ai.onnx' has no Gelu yet",
+        [node("Gelu", ["x"], ["y"], name="g")],
+        X,
+        ["y"],
+    )
     refused(ModelError, "node 'y': has no operator", [node("", ["x"], ["y"])], X, ["y"])
 
 
 def test_a_known_operator_that_aicore_lacks() -> None:
     nodes = [node("Multinomial", ["x"], ["y"], name="draw")]
-    refused(UnsupportedError, "Multinomial 'draw': the operator Multinomial is not supported", nodes, {"x": [1, 2]}, ["y"])
+    refused(
+        UnsupportedError, "Multinomial 'draw': the operator Multinomial is not supported", nodes, {"x": [1, 2]}, ["y"]
+    )
 
 
 def test_operand_counts() -> None:
@@ -87,16 +108,33 @@ def test_operand_counts() -> None:
     refused(ModelError, "Relu 'y': has 2 outputs, wants 1", [node("Relu", ["x"], ["y", "z"])], X, ["y"])
     refused(ModelError, "Clip 'c': has 4 inputs, wants 1 to 3", [node("Clip", ["x"] * 4, ["y"], name="c")], X, ["y"])
     refused(ModelError, "Max 'm': has 0 inputs, wants at least 1", [node("Max", [], ["y"], name="m")], X, ["y"])
-    refused(ModelError, "Add 'a': the required operand 'B' is missing", [node("Add", ["x", ""], ["y"], name="a")], X, ["y"])
+    refused(
+        ModelError, "Add 'a': the required operand 'B' is missing", [node("Add", ["x", ""], ["y"], name="a")], X, ["y"]
+    )
 
 
 def test_attributes_follow_the_schema() -> None:
-    refused(ModelError, "Concat 'c': the required attribute 'axis' is missing",
-            [node("Concat", ["x", "x"], ["y"], name="c")], X, ["y"])  # fmt: skip
-    refused(ModelError, "Relu 'r': Relu of opset 14 has no attribute 'alpha'",
-            [node("Relu", ["x"], ["y"], name="r", alpha=1.0)], X, ["y"])  # fmt: skip
-    refused(ModelError, "Elu 'e': attribute 'alpha' is INT, not FLOAT",
-            [node("Elu", ["x"], ["y"], name="e", alpha=1)], X, ["y"])  # fmt: skip
+    refused(
+        ModelError,
+        "Concat 'c': the required attribute 'axis' is missing",
+        [node("Concat", ["x", "x"], ["y"], name="c")],
+        X,
+        ["y"],
+    )
+    refused(
+        ModelError,
+        "Relu 'r': Relu of opset 14 has no attribute 'alpha'",
+        [node("Relu", ["x"], ["y"], name="r", alpha=1.0)],
+        X,
+        ["y"],
+    )
+    refused(
+        ModelError,
+        "Elu 'e': attribute 'alpha' is INT, not FLOAT",
+        [node("Elu", ["x"], ["y"], name="e", alpha=1)],
+        X,
+        ["y"],
+    )
 
 
 def broken_attribute(change: Any) -> onnx.ModelProto:
@@ -140,8 +178,13 @@ def test_an_attribute_type_left_out_by_old_writers_is_guessed() -> None:
 
 def test_operand_types_follow_the_schema() -> None:
     inputs = [tensor("x", onnx.TensorProto.STRING, [1])]
-    refused(ModelError, r"Relu 'r': operand 'x' \(X\) is string\[1\]; Relu of opset 14 takes",
-            [node("Relu", ["x"], ["y"], name="r")], inputs, ["y"])  # fmt: skip
+    refused(
+        ModelError,
+        r"Relu 'r': operand 'x' \(X\) is string\[1\]; Relu of opset 14 takes",
+        [node("Relu", ["x"], ["y"], name="r")],
+        inputs,
+        ["y"],
+    )
 
 
 def test_operands_that_contradict_the_operator() -> None:
@@ -150,7 +193,13 @@ def test_operands_that_contradict_the_operator() -> None:
 
 
 def test_indices_out_of_range_in_attributes() -> None:
-    refused(InferenceError, r"Concat 'y' \(from c\): .*axis", [node("Concat", ["x", "x"], ["y"], name="c", axis=5)], X, ["y"])
+    refused(
+        InferenceError,
+        r"Concat 'y' \(from c\): .*axis",
+        [node("Concat", ["x", "x"], ["y"], name="c", axis=5)],
+        X,
+        ["y"],
+    )
 
 
 @pytest.mark.parametrize(
@@ -174,14 +223,21 @@ def test_sequences_inside_name_the_node() -> None:
 
 
 def test_an_input_without_type() -> None:
-    refused(ModelError, "input 'x' has no element type", [node("Relu", ["x"], ["y"])], [onnx.ValueInfoProto(name="x")], ["y"])
+    refused(
+        ModelError,
+        "input 'x' has no element type",
+        [node("Relu", ["x"], ["y"])],
+        [onnx.ValueInfoProto(name="x")],
+        ["y"],
+    )
 
 
 def test_dims_without_a_name_are_all_different() -> None:
     inputs = [tensor("a", FLOAT, ["", "?", -1, "N"]), tensor("b", FLOAT, ["", "?", -1, "N"])]
     graph = load_model(model([node("Add", ["a", "b"], ["y"])], inputs, ["y"]))
     first, second = (value.shape for value in graph.inputs)
-    assert first is not None and second is not None
+    assert first is not None
+    assert second is not None
     assert [p == q for p, q in zip(first, second, strict=True)] == [False, False, False, True]
 
 
@@ -192,7 +248,13 @@ def test_an_input_of_unknown_rank() -> None:
 
 def test_a_declared_output_type_is_checked() -> None:
     wrong = [tensor("y", INT64, [2])]
-    refused(ModelError, r"output 'y' is declared as int64\[2\], but it is float32\[2\]", [node("Relu", ["x"], ["y"])], X, wrong)
+    refused(
+        ModelError,
+        r"output 'y' is declared as int64\[2\], but it is float32\[2\]",
+        [node("Relu", ["x"], ["y"])],
+        X,
+        wrong,
+    )
 
 
 def test_a_stale_output_shape_is_told_and_ignored(caplog: pytest.LogCaptureFixture) -> None:
@@ -216,7 +278,9 @@ def test_sub_graphs_nested_too_deep(monkeypatch: pytest.MonkeyPatch) -> None:
     nested = model([node("Cast", ["x"], ["c"], to=9), *body.node], {"x": []}, ["t"])
     assert ops_of(nested) == ["Cast", "If"]
     monkeypatch.setattr(validate, "DEPTH_LIMIT", 2)
-    with pytest.raises(ModelError, match="sub-graphs are nested more than 2 deep in else_branch of If 't' in else_branch"):
+    with pytest.raises(
+        ModelError, match="sub-graphs are nested more than 2 deep in else_branch of If 't' in else_branch"
+    ):
         load_model(nested)
 
 

@@ -213,10 +213,8 @@ class TestMatMul:
 
     def test_cost(self) -> None:
         op, _ = build(MatMul(), (3, 4), (4, 5))
-        assert op.cost(Value("a", TensorType(F, (3, 4))), Value("b", TensorType(F, (4, 5)))) == (
-            120,
-            4 * (12 + 20 + 15),
-        )
+        a, b = Value("a", TensorType(F, (3, 4))), Value("b", TensorType(F, (4, 5)))
+        assert op.cost(a, b) == (120, 4 * (12 + 20 + 15))
 
 
 class TestGemm:

@@ -100,6 +100,16 @@ def test_scale_and_shift_per_channel_follow() -> None:
     assert_same(graph, found, floats(2, 3, 6, 6), tolerance=1e-4)
 
 
+def test_a_bias_that_was_added_apart_does_not_stop_batchnorm() -> None:
+    op = Builder()
+    x = op.input("x", "float32", (1, 4, 5, 5))
+    y = op.Add(op.ConvTranspose(x, op.constant(floats(4, 3, 2, 2))), op.constant(floats(1, 3, 1, 1)))
+    graph = op.graph([x], {"y": op.BatchNormalization(y, *parameters(op, 3))})
+    found = after(graph, *BATCHNORM)
+    assert kinds(found) == ["ConvTranspose"]
+    assert_same(graph, found, floats(1, 4, 5, 5), tolerance=1e-4)
+
+
 def batchnorm_case(change: str) -> tuple[Graph, tuple[Any, ...]]:
     """A BatchNormalization after a convolution with one thing wrong."""
     op = Builder()
@@ -216,8 +226,13 @@ def test_unknown_number_of_channels() -> None:
 
 def gelu(op: Any, x: Any, form: int, cube: str = "", scaled: bool = False) -> Any:
     if cube:
-        power = op.Pow(x, op.constant(np.float32(3))) if cube == "pow" else op.Mul(op.Mul(x, x), x)
-        inner = op.Add(x, op.Mul(op.constant(np.float32(0.044715)), power))
+        c = op.constant(np.float32(0.044715))
+        cubic = {
+            "pow": lambda: op.Mul(c, op.Pow(x, op.constant(np.float32(3)))),
+            "mul": lambda: op.Mul(op.Mul(op.Mul(x, x), x), c),
+            "inside": lambda: op.Mul(x, op.Mul(x, op.Mul(c, x))),
+        }
+        inner = op.Add(x, cubic[cube]())
         function = op.Tanh(op.Mul(op.constant(np.float32(math.sqrt(2 / math.pi))), inner))
     elif scaled:
         function = op.Erf(op.Mul(x, op.constant(np.float32(math.sqrt(0.5)))))
@@ -230,7 +245,9 @@ def gelu(op: Any, x: Any, form: int, cube: str = "", scaled: bool = False) -> An
 
 
 @pytest.mark.parametrize("form", [0, 1, 2])
-@pytest.mark.parametrize(("cube", "scaled"), [("", False), ("", True), ("pow", False), ("mul", False)])
+@pytest.mark.parametrize(
+    ("cube", "scaled"), [("", False), ("", True), ("pow", False), ("mul", False), ("inside", False)]
+)
 def test_gelu(form: int, cube: str, scaled: bool) -> None:
     op = Builder()
     x = op.input("x", "float32", ("N", 4))

@@ -138,7 +138,7 @@ class HoldsGraph(Op):
         (Relu, "there is none"),
         (ReadsRank, "has no 'rank'"),
         (BranchesOnField, "it branches on 'alpha'"),
-        (CountsWithField, "it branches on 'alpha'|computes with 'alpha'"),
+        (CountsWithField, "it computes with 'alpha'"),
         (ReadsFieldOfField, "it reads conv.group; hold it as a field of its own"),
         (LeavesFieldUnused, "its fields beta reach no op"),
         (HoldsGraph, ""),

@@ -107,7 +107,7 @@ class _Exporter:
         if isinstance(op, If | Loop | Scan):
             self._control_flow(proto, node)
         else:
-            written = written_fields(node, self._schema(op))
+            written = written_fields(node, self._schema(op), self._names.of(node.outputs[0]))
             self._operands(proto, node, written)
         proto.output.extend(self._names.of(value) for value in node.outputs)
         return proto

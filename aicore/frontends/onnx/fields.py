@@ -32,8 +32,10 @@ class Written:
     operands: dict[int, Value]
 
 
-def written_fields(node: Node, schema: Signature | None) -> Written:
+def written_fields(node: Node, schema: Signature | None, called: str) -> Written:
     """How ONNX writes the fields of a node's op; without a schema, each becomes an attribute.
+
+    called: what constants that become operands are called after.
 
     Raises UnsupportedError naming the node and the field that has no place.
     """
@@ -55,7 +57,7 @@ def written_fields(node: Node, schema: Signature | None) -> Written:
                 written.attributes[name] = attribute
         elif name in operand_of:
             array = _operand_array(node, schema, operand_of[name], value, name in _VECTORS.get(kind, ()))
-            written.operands[operand_of[name]] = constant_value(array, f"{node.outputs[0].name}_{name}")
+            written.operands[operand_of[name]] = constant_value(array, f"{called}_{name}")
         else:
             raise UnsupportedError(f"{node}: ONNX has no place for {name}={value!r}")
     return written

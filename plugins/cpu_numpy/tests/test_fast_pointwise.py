@@ -51,6 +51,7 @@ def blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
     """Samples are small, so blocks are made smaller still."""
     if request.param == "tiny blocks":
         monkeypatch.setattr(_program, "BLOCK_BYTES", 32)
+        monkeypatch.setattr(pointwise, "_compile_cached", pointwise._compile)
         monkeypatch.setattr(_rows, "BLOCK_ELEMENTS", 5)
         monkeypatch.setattr(cast, "BLOCK_ELEMENTS", 5)
 
@@ -166,11 +167,10 @@ def test_random_regions(reference: Run, case: tuple[Region, list[Array]], block:
         first = operands[0]
         assert first is not None
         outputs[0] = first
-    whole, _program.BLOCK_BYTES = _program.BLOCK_BYTES, block
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_program, "BLOCK_BYTES", block)
+        patch.setattr(pointwise, "_compile_cached", pointwise._compile)
         assert call(KERNELS["Region-blocked"], op, operands, outputs)
-    finally:
-        _program.BLOCK_BYTES = whole
     close(outputs, wanted)
     for before, after in zip(arrays[1:], operands[1:], strict=True):
         np.testing.assert_array_equal(before, after)

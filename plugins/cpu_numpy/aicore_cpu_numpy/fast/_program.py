@@ -26,6 +26,8 @@ Dims: TypeAlias = "tuple[int, ...]"
 Index: TypeAlias = "tuple[slice, ...]"
 Step: TypeAlias = "tuple[Function, tuple[int | Array, ...], int]"
 """A function, its operands (memory by number, or arrays that never change), and the memory it writes."""
+_Place: TypeAlias = "tuple[int, int, np.dtype[Any], Dims]"
+"""First byte and end in the workspace, element type and dims."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Program:
         itemsize = max(symbol.dtype.itemsize for symbol in finished)
         whole = len(self._steps) == 1
         self._blocks = list(_blocks(self._merge.whole, math.inf if whole else BLOCK_BYTES // itemsize))
-        self._offsets, self.workspace_bytes = self._lay_out()
+        self._first_places, self.workspace_bytes = self._lay_out()
 
     @property
     def single(self) -> tuple[Function, tuple[int | Array, ...]] | None:
@@ -82,30 +84,32 @@ class Program:
             self._run_block(block, [_part(array, block) for array in (*arrays, *results)], workspace, steps)
 
     def _run_block(self, block: Index, memory: list[Array], workspace: Array | None, steps: Sequence[Step]) -> None:
-        memory += [self._scratch(i, block, workspace) for i in range(len(self._registers))]
+        if workspace is not None:
+            for start, stop, dtype, dims in self._places(block):
+                memory.append(workspace[start:stop].view(dtype).reshape(dims))
         for function, operands, result in steps:
             function(*[memory[x] if isinstance(x, int) else x for x in operands], out=memory[result])
 
-    def _scratch(self, register: int, block: Index, workspace: Array | None) -> Array:
-        assert workspace is not None  # the planner gives what `workspace_bytes` asks for
-        wanted = self._registers[register]
-        dims = _extent(wanted.dims, block)
-        start = self._offsets[register]
-        flat = workspace[start : start + math.prod(dims) * wanted.dtype.itemsize]
-        return flat.view(wanted.dtype).reshape(dims)
+    def _places(self, block: Index) -> list[_Place]:
+        """Where the registers lie: as in the first block, which is the largest."""
+        if block is self._blocks[0]:
+            return self._first_places
+        places = []
+        for register, (start, *_) in zip(self._registers, self._first_places, strict=True):
+            dims = _extent(register.dims, block)
+            places.append((start, start + math.prod(dims) * register.dtype.itemsize, register.dtype, dims))
+        return places
 
-    def _lay_out(self) -> tuple[list[int], int]:
-        """Where each register starts in the workspace, and the bytes of all: those of the largest block, the first."""
-        offsets: list[int] = []
+    def _lay_out(self) -> tuple[list[_Place], int]:
+        """Where each register lies in the workspace during the first block, and the bytes of all."""
+        places: list[_Place] = []
         end = 0
-        if not self._blocks:
-            return offsets, end
-        first = self._blocks[0]
-        for register in self._registers:
-            offsets.append(end)
-            size = math.prod(_extent(register.dims, first)) * register.dtype.itemsize
+        for register in self._registers if self._blocks else ():
+            dims = _extent(register.dims, self._blocks[0])
+            size = math.prod(dims) * register.dtype.itemsize
+            places.append((end, end + size, register.dtype, dims))
             end += -(-size // _ALIGNMENT) * _ALIGNMENT
-        return offsets, end
+        return places, end
 
 
 class _Merge:

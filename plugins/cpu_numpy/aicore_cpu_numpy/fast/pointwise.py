@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 from aicore.ir import INTEGERS, Op, TensorType, as_tuple, numpy_dtype
@@ -21,16 +22,28 @@ TRACED = INTEGERS | {"float32", "float64", "bool"}
 def compile_pointwise(op: Op, types: Sequence[TensorType | None], constants: Sequence[Array | None] = ()) -> Program:
     """The op's formula as a program for operands of these types, which have sizes.
 
-    constants: operands that are known, as far as they are; a power is looked at.
+    constants: operands that are known, as far as they are; the exponent of a power is looked at.
     """
+    if isinstance(op, Pow) and len(constants) > 1 and constants[1] is not None:
+        return _compile(op, types, constants[1])
+    return _compile_cached(op, tuple(types))
+
+
+@lru_cache(maxsize=256)
+def _compile_cached(op: Op, types: tuple[TensorType | None, ...]) -> Program:
+    """Planning asks for the workspace first and for the kernel later, and models repeat their layers."""
+    return _compile(op, types)
+
+
+def _compile(op: Op, types: Sequence[TensorType | None], exponent: Array | None = None) -> Program:
     tape = Tape()
     operands: list[Any] = [None if t is None else tape.input(numpy_dtype(t.dtype), t.static_shape) for t in types]
     symbols = [operand for operand in operands if operand is not None]
     if isinstance(op, Region):
         results = _trace_region(op, operands)
     else:
-        if isinstance(op, Pow) and len(constants) > 1 and constants[1] is not None:
-            operands[1] = constants[1]
+        if exponent is not None:
+            operands[1] = exponent
         results = (apply(op, operands),)
     return Program(tape, symbols, results)
 

@@ -1,0 +1,47 @@
+"""Inference of one node, remembered: a rewrite is typed when it is built and again when it is verified."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aicore.ir.dims import is_unknown, symbols
+from aicore.ir.op import Op, as_tuple
+from aicore.ir.types import TensorType
+from aicore.ir.value import KNOWN_LIMIT, Value
+
+_MOST_KEPT = 16_384
+_kept: dict[Any, tuple[TensorType, ...]] = {}
+
+
+def infer_types(op: Op, inputs: tuple[Value | None, ...]) -> tuple[TensorType, ...]:
+    """Types of the outputs. The same op on operands of which the same is known has the same types.
+
+    A result with a fresh unknown dim is inferred anew each time: two nodes with data-dependent sizes must not seem equal.
+    Raises what `op.infer` raises.
+    """
+    key = (op, tuple(map(_facts, inputs)))
+    found = _kept.get(key)
+    if found is None:
+        found = as_tuple(op.infer(*inputs))
+        if not _has_fresh_unknown(found, inputs):
+            if len(_kept) >= _MOST_KEPT:
+                _kept.clear()
+            _kept[key] = found
+    return found
+
+
+def _facts(value: Value | None) -> Any:
+    """All that inference may read of a value."""
+    if value is None:
+        return None
+    constant = value.constant
+    return value.type, value.dims, constant if constant is not None and constant.array.size <= KNOWN_LIMIT else None
+
+
+def _has_fresh_unknown(types: tuple[TensorType, ...], inputs: tuple[Value | None, ...]) -> bool:
+    unknowns = {name for tensor in types for dim in tensor.shape or () if is_unknown(dim) for name in symbols(dim)}
+    if not unknowns:
+        return False
+    operands = [value for value in inputs if value is not None]
+    known = {name for value in operands for dim in (*(value.shape or ()), *(value.dims or ())) for name in symbols(dim)}
+    return not unknowns <= known
