@@ -7,7 +7,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, TypeAlias
 
 from aicore.config import FallbackPolicy, from_environment, parse_fallback
-from aicore.ir import Graph, Op, TensorType, verify
+from aicore.ir import Graph, Op, TensorType, substitute, symbols, verify
 from aicore.kernels import KernelTable, Selector
 from aicore.passes import Report, default_passes, required_passes, run_passes, specialise_passes
 from aicore.plugins import PluginRegistry, plugin_registry
@@ -100,16 +100,28 @@ class _Passes:
         self._evaluate = ReferenceEvaluator(table) if has_references else None
 
     def whole(self, graph: Graph) -> tuple[Graph, Report]:
-        return run_passes(graph, self._whole, self._context())
+        return run_passes(graph, self._whole, Context(supports=self._may_support, evaluate=self._evaluate))
 
     def specialised(self, graph: Graph) -> tuple[Graph, Report]:
-        return run_passes(graph, self._specialised, self._context())
-
-    def _context(self) -> Context:
-        return Context(supports=self._supports, evaluate=self._evaluate)
+        return run_passes(graph, self._specialised, Context(supports=self._supports, evaluate=self._evaluate))
 
     def _supports(self, op: Op, *types: TensorType | None) -> str | None:
         return None if is_control_flow(op) else self._selector.reason_against(op, *types)
+
+    def _may_support(self, op: Op, *types: TensorType | None) -> str | None:
+        """The answer for typical sizes, while sizes are open: the passes of the concrete graph take back what fails."""
+        return self._supports(op, *(t and _at_typical_sizes(t) for t in types))
+
+
+_TYPICAL_SIZE = 240
+"""Stands for each open dim: large enough for the windows of networks, and a multiple of most strides."""
+
+
+def _at_typical_sizes(tensor: TensorType) -> TensorType:
+    if tensor.shape is None or tensor.is_static:
+        return tensor
+    sizes = {name: _TYPICAL_SIZE for dim in tensor.shape for name in symbols(dim)}
+    return TensorType(tensor.dtype, tuple(substitute(dim, sizes) for dim in tensor.shape))
 
 
 class _BackendBuilder:

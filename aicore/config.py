@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ _NAMES = frozenset(
     {
         "AICORE_PLUGINS",
         "AICORE_DISABLE_PLUGINS",
+        "AICORE_PLUGIN_TIMEOUT",
         "AICORE_TARGET",
         "AICORE_FALLBACK",
         "AICORE_CACHE_DIR",
@@ -31,6 +33,8 @@ class Config:
 
     plugins: names of the only plugins to use; None means every plugin that is installed.
     disabled_plugins: names never to use.
+    plugin_timeout: seconds that a plugin may take to load in a child process, before it counts as hanging; 0 means that
+        none is tried in a child process first.
     target: device to compile for when the caller names none; None means the best active one.
     fallback: what happens to a node that the target cannot run: raise, run elsewhere and say so, or run elsewhere.
     cache_dir: folder of caches; None means the platform's user cache folder.
@@ -39,6 +43,7 @@ class Config:
 
     plugins: frozenset[str] | None = None
     disabled_plugins: frozenset[str] = frozenset()
+    plugin_timeout: float = 30.0
     target: str | None = None
     fallback: FallbackPolicy = "warn"
     cache_dir: Path | None = None
@@ -58,6 +63,7 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Config:
     return Config(
         plugins=_names(env["AICORE_PLUGINS"]) if env.get("AICORE_PLUGINS", "").strip() else None,
         disabled_plugins=_names(env.get("AICORE_DISABLE_PLUGINS", "")),
+        plugin_timeout=_seconds(env.get("AICORE_PLUGIN_TIMEOUT", "").strip() or "30", "AICORE_PLUGIN_TIMEOUT"),
         target=env.get("AICORE_TARGET", "").strip() or None,
         fallback=parse_fallback(env.get("AICORE_FALLBACK", "").strip() or "warn", "AICORE_FALLBACK"),
         cache_dir=Path(cache_dir) if cache_dir else None,
@@ -80,6 +86,21 @@ def parse_fallback(text: str, name: str = "fallback") -> FallbackPolicy:
     if text not in get_args(FallbackPolicy):
         raise ConfigError(f"{name}={text!r} is not a policy; choose from {', '.join(get_args(FallbackPolicy))}")
     return cast(FallbackPolicy, text)
+
+
+def child_environment() -> dict[str, str]:
+    """The environment for a child process that loads plugins: it must not start children of its own for that."""
+    return {**os.environ, "AICORE_PLUGIN_TIMEOUT": "0"}
+
+
+def _seconds(text: str, name: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:  # false for NaN too
+        raise ConfigError(f"{name}={text!r} is no number of seconds; choose 0 or a positive number")
+    return seconds
 
 
 def _names(text: str) -> frozenset[str]:

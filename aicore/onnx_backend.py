@@ -8,8 +8,9 @@ What aicore cannot do raises UnsupportedError in `prepare`, before anything runs
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -52,11 +53,11 @@ class AicoreRep(BackendRep):
     proof: of the latest run; None before the first.
     """
 
-    def __init__(self, model: ModelProto, device: str) -> None:
+    def __init__(self, model: ModelProto, device: str, optimize: bool = True) -> None:
         self._model = model
-        self._device = device
         self._listed = [value.name for value in model.graph.input]
-        self._program = _compile(model, device, ())
+        self._compile = partial(_compile, model, device, optimize)
+        self._program = self._compile(())
         self._overridden: Program | None = None
         self.proof: Proof | None = None
 
@@ -88,7 +89,7 @@ class AicoreRep(BackendRep):
             return self._program, given
         if self._overridden is None:
             overridable = {tensor.name for tensor in self._model.graph.initializer} & set(self._listed)
-            self._overridden = _compile(self._model, self._device, overridable & given.keys())
+            self._overridden = self._compile(overridable & given.keys())
         return self._overridden, given
 
 
@@ -109,9 +110,10 @@ class AicoreBackend(Backend):
     def prepare(cls, model: ModelProto, device: str = "CPU", **kwargs: Any) -> AicoreRep:
         """The model compiled for a device.
 
+        kwargs: `optimize=False` leaves the graph as the file has it; others are ignored, as the API asks.
         Raises UnsupportedError for what aicore cannot do, ModelError for a model that breaks ONNX's rules.
         """
-        return AicoreRep(model, _target(device))
+        return AicoreRep(model, device.lower(), kwargs.get("optimize", True))
 
     @classmethod
     def run_model(cls, model: ModelProto, inputs: Any, device: str = "CPU", **kwargs: Any) -> tuple[Any, ...]:
@@ -147,16 +149,13 @@ supports_device = AicoreBackend.supports_device
 is_compatible = AicoreBackend.is_compatible
 
 
-def _compile(model: ModelProto, device: str, overridable: Any) -> Program:
-    program = compile_model(load_model(model, overridable=overridable), target=device)
+def _compile(model: ModelProto, device: str, optimize: bool, overridable: Collection[str]) -> Program:
+    graph = load_model(model, extra_ops=plugin_registry().ops.values(), overridable=overridable)
+    program = compile_model(graph, target=device, optimize=optimize)
     shapes = {name: tensor.shape for name, tensor in program.inputs.items() if tensor.is_static}
     if len(shapes) == len(program.inputs):  # what has no kernel is told now, not by the first run
         program.specialise({name: tensor.static_shape for name, tensor in program.inputs.items()})
     return program
-
-
-def _target(device: str) -> str:
-    return device.lower()
 
 
 def _proof(program: Program, before: int) -> Proof:

@@ -9,10 +9,12 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from aicore.config import Config
 from aicore.errors import PluginError
 from aicore.plugins.conflicts import Contest, find_duplicates, find_owners
 from aicore.plugins.discovery import Candidate
 from aicore.plugins.loading import Contribution, UnavailableError, load_plugin
+from aicore.plugins.rehearsal import Rehearsal, rehearse
 from aicore.plugins.states import PluginRecord, State
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from aicore.runtime import Device, Executable, Plan
 
 _log = logging.getLogger("aicore.plugins")
+_RETRY = "repair it, and let `aicore plugins doctor {name}` try it again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +60,16 @@ class _Outcome:
     cause: PluginError | None = None
 
 
-def activate(candidates: Iterable[Candidate]) -> Activated:
-    """Load every compatible candidate. One that fails registers nothing, is logged, and stops no other."""
+def activate(candidates: Iterable[Candidate], config: Config) -> Activated:
+    """Load every compatible candidate. One that fails registers nothing, is logged, and stops no other.
+
+    An installed one is rehearsed first, unless a verdict on exactly this version and these files is remembered.
+    """
     from aicore.ops import CORE  # needs NumPy, which listing plugins does not
 
-    outcomes = [_load(candidate) for candidate in candidates]
+    candidates = tuple(candidates)
+    rehearsals = rehearse((c for c in candidates if c.record.state is State.COMPATIBLE), config)
+    outcomes = [_load(candidate, rehearsals.get(candidate.record.name)) for candidate in candidates]
     loaded = {o.record.name: (o.record, o.contribution) for o in outcomes if o.contribution is not None}
     duplicates = find_duplicates(loaded, CORE)
     outcomes = [_settle(outcome, duplicates) for outcome in outcomes]
@@ -71,10 +79,15 @@ def activate(candidates: Iterable[Candidate]) -> Activated:
     return _publish(outcomes)
 
 
-def _load(candidate: Candidate) -> _Outcome:
+def _load(candidate: Candidate, rehearsal: Rehearsal | None) -> _Outcome:
     record = candidate.record
     if record.state is not State.COMPATIBLE:
         return _Outcome(record)
+    if rehearsal is not None:
+        record = replace(record, rehearsal=rehearsal.note, seconds=rehearsal.verdict.taken)
+        if not rehearsal.verdict.passed:
+            return _fail(record, PluginError(rehearsal.verdict.reason), _RETRY)
+        record = replace(record, state=State.REHEARSED)
     started = time.perf_counter()
     try:
         contribution = load_plugin(record.name, candidate.load, record.info)
@@ -96,9 +109,10 @@ def _settle(outcome: _Outcome, duplicates: Mapping[str, str]) -> _Outcome:
     return replace(outcome, record=replace(record, state=State.ACTIVE))
 
 
-def _fail(record: PluginRecord, error: PluginError) -> _Outcome:
+def _fail(record: PluginRecord, error: PluginError, advice: str = "repair it") -> _Outcome:
     reason = str(error)
-    fix = _hint(record, reason) or f"repair it, or set AICORE_DISABLE_PLUGINS={record.name} to go on without it"
+    default = f"{advice}, or set AICORE_DISABLE_PLUGINS={record.name} to go on without it"
+    fix = _hint(record, reason) or default.format(name=record.name)
     return _Outcome(replace(record, state=State.FAILED, reason=reason, fix=fix), cause=error)
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.machinery import ModuleSpec, PathFinder
-from importlib.util import find_spec, module_from_spec
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import aicore
 from aicore.config import Config
@@ -29,8 +30,7 @@ COMMANDS = "aicore.commands"
 _scan_lock = threading.Lock()
 
 
-@dataclass(frozen=True, slots=True)
-class Installed:
+class Installed(NamedTuple):  # as in Candidate: a dataclass would cost discovery a millisecond
     """An entry point, and what its distribution's metadata says."""
 
     entry: EntryPoint
@@ -43,12 +43,21 @@ class Installed:
         return f"{self.distribution} {self.version}"
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """An installed plugin and the call that imports it."""
+class Candidate(NamedTuple):
+    """A plugin and the call that imports it.
+
+    item, info: its entry points in the groups of plugins and of infos; None when it was not installed but given as a
+    module, or says nothing about itself.
+    """
 
     record: PluginRecord
     load: Callable[[], object]
+    item: Installed | None = None
+    info: EntryPoint | None = None
+
+
+class _Distribution(Protocol):
+    def read_text(self, filename: str) -> str | None: ...
 
 
 def core_version() -> str:
@@ -74,7 +83,7 @@ def discover(config: Config) -> tuple[Candidate, ...]:
     check_selection(config, by_name)
     infos = {(item.entry.name, item.label): item.entry for item in installed(INFOS)}
     return tuple(
-        Candidate(_examine(item, infos.get((name, item.label)), rivals, config), item.entry.load)
+        _candidate(item, infos.get((name, item.label)), rivals, config)
         for name, rivals in by_name.items()
         for item in rivals
     )
@@ -100,6 +109,21 @@ def disabled_reason(name: str, config: Config) -> str:
     return ""
 
 
+def read_info(entry: EntryPoint) -> PluginInfo:
+    """Execute the info module alone: importing its package could import a GPU library, or crash."""
+    module = sys.modules.get(entry.module)
+    if module is None:
+        spec = find_module(entry.module)
+        if spec is None or spec.loader is None:
+            raise PluginError(f"there is no module {entry.module}")
+        module = module_from_spec(spec)
+        spec.loader.exec_module(module)
+    info = attrgetter(entry.attr or "INFO")(module)
+    if not isinstance(info, PluginInfo):
+        raise PluginError(f"expected a PluginInfo, got {type(info).__name__}")
+    return info
+
+
 @functools.cache
 def _scan() -> tuple[Installed, ...]:
     import importlib_metadata  # costs 50 ms that `import aicore` must not pay
@@ -115,23 +139,32 @@ def _scan() -> tuple[Installed, ...]:
 
 
 def _read_metadata(entry: EntryPoint) -> tuple[str, str, tuple[str, ...]]:
-    """Name, version and requirements of the entry point's distribution, as far as they can be read.
+    """Name, version and requirements of the entry point's distribution, as far as they can be read."""
+    fields = read_headers(entry.dist) if entry.dist else {}
+    # Name and version are absent from a half-removed installation, which hides no other.
+    return (
+        fields.get("name", ["unknown distribution"])[0],
+        fields.get("version", ["0"])[0],
+        tuple(fields.get("requires-dist", ())),
+    )
 
-    Reads the headers themselves: the general parser costs more than all the rest of discovery, since it imports the
-    email package and takes in the long description.
+
+def read_headers(dist: _Distribution) -> dict[str, list[str]]:
+    """The fields of a distribution's metadata by name in lower case, without the description.
+
+    The general parser costs more than all the rest of discovery, since it imports the email package and takes in the
+    long description.
     """
-    dist = entry.dist
-    text = dist and (dist.read_text("METADATA") or dist.read_text("PKG-INFO"))
+    text = dist.read_text("METADATA") or dist.read_text("PKG-INFO") or ""
     fields: dict[str, list[str]] = defaultdict(list)
-    for line in (text or "").partition("\n\n")[0].splitlines():
+    for line in text.partition("\n\n")[0].splitlines():
         name, _, value = line.partition(":")
         fields[name.lower()].append(value.strip())
-    names, versions = fields["name"], fields["version"]  # absent from a half-removed installation, which hides no other
-    return (
-        names[0] if names else "unknown distribution",
-        versions[0] if versions else "0",
-        tuple(fields["requires-dist"]),
-    )
+    return dict(fields)
+
+
+def _candidate(item: Installed, info: EntryPoint | None, rivals: list[Installed], config: Config) -> Candidate:
+    return Candidate(_examine(item, info, rivals, config), item.entry.load, item, info)
 
 
 def _examine(item: Installed, info: EntryPoint | None, rivals: list[Installed], config: Config) -> PluginRecord:
@@ -155,7 +188,7 @@ def _examine(item: Installed, info: EntryPoint | None, rivals: list[Installed], 
 
 def _with_info(record: PluginRecord, entry: EntryPoint) -> PluginRecord:
     try:
-        info = _read_info(entry)
+        info = read_info(entry)
     except (KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:  # noqa: BLE001
@@ -169,47 +202,70 @@ def _with_info(record: PluginRecord, entry: EntryPoint) -> PluginRecord:
     return replace(record, state=State.COMPATIBLE)
 
 
-def _read_info(entry: EntryPoint) -> PluginInfo:
-    """Execute the info module alone: importing its package could import a GPU library, or crash."""
-    module = sys.modules.get(entry.module)
-    if module is None:
-        spec = _find_module(entry.module)
-        if spec is None or spec.loader is None:
-            raise PluginError(f"there is no module {entry.module}")
-        module = module_from_spec(spec)
-        spec.loader.exec_module(module)
-    info = attrgetter(entry.attr or "INFO")(module)
-    if not isinstance(info, PluginInfo):
-        raise PluginError(f"expected a PluginInfo, got {type(info).__name__}")
-    return info
-
-
-def _find_module(name: str) -> ModuleSpec | None:
+def find_module(name: str) -> ModuleSpec | None:
+    """Where a module is, or None. Imports nothing, unlike `find_spec` of a dotted name."""
     top, *rest = name.split(".")
-    spec = find_spec(top)  # imports nothing, unlike find_spec of a dotted name
+    spec = find_spec(top)
     for depth in range(len(rest)):
         if spec is None or spec.submodule_search_locations is None:
             return None
-        spec = PathFinder.find_spec(".".join([top, *rest[: depth + 1]]), list(spec.submodule_search_locations))
+        spec = _find_below(".".join([top, *rest[: depth + 1]]), list(spec.submodule_search_locations))
     return spec
+
+
+def _find_below(name: str, folders: list[str]) -> ModuleSpec | None:
+    """A submodule. Looks for the file itself first, since a finder lists the whole folder."""
+    stem = os.path.join(folders[0], name.rpartition(".")[2]) if len(folders) == 1 else ""
+    if stem and os.path.isfile(f"{stem}.py") and not os.path.isdir(stem):  # of two, the import system takes the folder
+        return spec_from_file_location(name, f"{stem}.py")
+    return PathFinder.find_spec(name, folders)
 
 
 def _unmet_requirement(item: Installed) -> str:
     """The requirement on aicore that this aicore does not meet, as a reason, or an empty text."""
-    from packaging.requirements import InvalidRequirement, Requirement  # only the scan needs it
-
-    version = core_version()
     for text in item.requires:
-        try:
-            requirement = Requirement(text)
-        except InvalidRequirement:
-            continue  # about another package, or pip would not have installed it
-        if requirement.name.lower() != "aicore":
+        follower = text[len("aicore") : len("aicore") + 1]
+        if not text.lower().startswith("aicore") or follower.isalnum() or follower in {"-", "_", "."}:
             continue
-        applies = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
-        if applies and not requirement.specifier.contains(version, prereleases=True):
-            return f"requires aicore{requirement.specifier}, but this is aicore {version}"
+        if specifier := _unmet(text):
+            return f"requires aicore{specifier}, but this is aicore {core_version()}"
     return ""
+
+
+def _unmet(text: str) -> str:
+    """The specifier of a requirement on aicore that this aicore does not meet, or an empty text."""
+    version = core_version()
+    if _plainly_met(text[len("aicore") :], version):
+        return ""
+    from packaging.requirements import InvalidRequirement, Requirement  # costs more than all the rest of discovery
+
+    try:
+        requirement = Requirement(text)
+    except InvalidRequirement:
+        return ""  # pip would not have installed it
+    applies = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+    met = not applies or requirement.specifier.contains(version, prereleases=True)
+    return "" if met else str(requirement.specifier)
+
+
+def _plainly_met(specifier: str, version: str) -> bool:
+    """Whether a range such as `>=0.1,<2` of plain numbers holds. False when it does not, or is anything else."""
+    clauses = [clause.strip() for clause in specifier.split(",")]
+    return all(
+        (clause.startswith(">=") and _release(clause[2:]) and _release(version) >= _release(clause[2:]))
+        or (clause.startswith("<") and _release(clause[1:]) and () < _release(version) < _release(clause[1:]))
+        for clause in clauses
+    )
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """The numbers of a plain version, comparable as PEP 440 says: 0.1 is 0.1.0. Nothing for any other version."""
+    numbers = version.strip().split(".")
+    if not all(number.isdecimal() for number in numbers):
+        return ()
+    while len(numbers) > 1 and not int(numbers[-1]):
+        numbers.pop()
+    return tuple(map(int, numbers))
 
 
 def _upgrade(distribution: str) -> str:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from aicore.passes import Pass
     from aicore.runtime import Device, Executable, Plan
 
+IMPORT = "its import"
+"""The first step of loading a plugin, as messages name it."""
+
 
 class UnavailableError(PluginError):
     """The plugin is healthy, but finds no device."""
@@ -45,16 +48,23 @@ class Contribution:
         return any(parse_device(device.name).kind == kind for device in self.devices)
 
 
-def load_plugin(name: str, load: Callable[[], object], info: PluginInfo | None) -> Contribution:
+def load_plugin(
+    name: str, load: Callable[[], object], info: PluginInfo | None, begin: Callable[[str], None] | None = None
+) -> Contribution:
     """Import, check and ask one plugin. Nothing outside of it changes.
 
+    begin: told `its import`, then the name of each hook, before it runs.
     Raises UnavailableError when it finds no device, and PluginError, with the original as its cause, for anything else
     that its code raises, SystemExit included.
     """
-    with step("its import"):
+    if begin:
+        begin(IMPORT)
+    with step(IMPORT):
         plugin = load()
     # A manager for each plugin: its hooks are called alone, and a bad one never touches the others.
     manager = _checked(name, plugin)
+    if begin:
+        manager.add_hookcall_monitoring(lambda hook, implementations, arguments: begin(hook), lambda *_: None)
     _check_kind(manager, info)
     devices = _probe(manager, info)
     return Contribution(

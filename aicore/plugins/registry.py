@@ -95,7 +95,7 @@ class PluginRegistry:
             if self._activated is None:
                 self._activating = True
                 try:
-                    self._activated = activate(self._candidates)
+                    self._activated = activate(self._candidates, self._config)
                 finally:
                     self._activating = False
             return self._activated

@@ -17,7 +17,7 @@ class State(StrEnum):
     COMPATIBLE = "compatible"
     """Its requirement on aicore and its API version fit. Nothing of it was imported."""
     REHEARSED = "rehearsed"
-    """Its first import went well in a child process. Reserved: nothing sets it yet."""
+    """A child process loaded it without a crash, a hang or an exit, now or earlier; it may be imported here."""
     PROBED = "probed"
     """Imported, and its devices were found; its registrations are still being checked."""
     ACTIVE = "active"
@@ -36,7 +36,8 @@ class State(StrEnum):
 class PluginRecord:
     """One plugin: where it comes from, its state, and the reason and fix of a state other than active.
 
-    seconds: time that importing, probing and registering took.
+    seconds: time that importing, probing and registering took; where a rehearsal ended it, the time of that.
+    rehearsal: whether the verdict of its rehearsal is remembered, or why it was tried now; empty without a rehearsal.
     info: what it says about itself, or None when it says nothing or was not asked.
     """
 
@@ -47,6 +48,7 @@ class PluginRecord:
     reason: str = ""
     fix: str = ""
     seconds: float = 0.0
+    rehearsal: str = ""
     info: PluginInfo | None = None
 
     @property
@@ -87,6 +89,7 @@ class PluginRecord:
             "reason": self.reason,
             "fix": self.fix,
             "seconds": round(self.seconds, 6),
+            "rehearsal": self.rehearsal,
             "summary": self.info.summary if self.info else "",
             "requirements": list(self.info.requirements) if self.info else [],
         }

@@ -319,7 +319,7 @@ def test_scatter_is_the_old_name_of_scatter_elements() -> None:
 
 
 def test_roi_align_did_not_shift_until_opset_15() -> None:
-    assert CONVERSIONS["RoiAlign"][0].until == 15
+    assert CONVERSIONS["", "RoiAlign"][0].until == 15
 
 
 def test_a_variadic_operator_with_one_operand() -> None:
@@ -369,9 +369,9 @@ def test_a_constant_has_one_value() -> None:
 
 
 def test_an_attribute_that_nobody_reads_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    conversion = CONVERSIONS["Split"][0]
+    conversion = CONVERSIONS["", "Split"][0]
     forgetful = type(conversion)(1, 99, lambda source: source.op.Relu(source.operand()))
-    monkeypatch.setitem(CONVERSIONS, "Elu", [forgetful])
+    monkeypatch.setitem(CONVERSIONS, ("", "Elu"), [forgetful])
     made = model([node("Elu", ["x"], ["y"], name="e", alpha=2.0)], {"x": [1]}, ["y"])
     with pytest.raises(UnsupportedError, match="Elu 'e': attribute 'alpha' is not supported"):
         load_model(made)

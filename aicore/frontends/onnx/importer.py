@@ -140,7 +140,7 @@ class Importer:
         if node.function is not None:
             return self._expand(self._functions[node.function], node, inputs, scope, builder, node.function)
         source = SourceNode(node, inputs, builder, scope, self)
-        converter = conversion_of(node.kind, node.opset) if not node.domain else None
+        converter = conversion_of(node.kind, node.opset, node.domain)
         if converter is None and self.op_class(node.domain, node.kind) is None:
             return self._expand(schema_function(node, inputs), node, inputs, scope, builder)
         results = source.as_is() if converter is None else converter(source)

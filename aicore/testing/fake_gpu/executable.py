@@ -197,8 +197,12 @@ def _function(plan: Plan, step: Step, device: FakeDevice) -> Callable[..., Any]:
     kernel = step.kernel
     if kernel.bind is None:
         return partial(kernel.function, step.node.op)
-    buffers = [None if i is None else plan.buffers[i].constant for i in step.inputs]
-    constants = [None if b is None else device.view(plan.resident[b]) for b in buffers]
+    buffers = [None if i is None else plan.buffers[i] for i in step.inputs]
+    constants = [
+        # An alias of a constant has a shape of its own.
+        None if b is None or b.constant is None else device.view(plan.resident[b.constant]).reshape(b.type.static_shape)
+        for b in buffers
+    ]
     return kernel.bind(step.node.op, [None if v is None else v.type for v in step.node.inputs], constants)
 
 

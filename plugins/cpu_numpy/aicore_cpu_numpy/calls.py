@@ -13,7 +13,7 @@ import numpy as np
 
 from aicore.errors import ExecutionError
 from aicore.ir import TensorType, Value, as_tuple, numpy_dtype
-from aicore.runtime import Plan, Step, Storage, type_of
+from aicore.runtime import BufferPlan, Plan, Step, Storage, type_of
 from aicore_cpu_numpy.arena import POISON, Arena, Array, Environment
 
 _LATE_SIZES = 32
@@ -34,8 +34,7 @@ class BoundStep:
         self.dynamic = [plan.buffers[i].storage is Storage.DYNAMIC for i in step.outputs]
         self.output_types = [plan.buffers[i].type for i in step.outputs]
         self.sized = all(t.is_static for t in (*_operand_types(plan, step), *self.output_types))
-        constants = [None if i is None else plan.buffers[i].constant for i in step.inputs]
-        self.constants = [None if c is None else plan.resident[c] for c in constants]
+        self.constants = [None if i is None else _constant(plan.buffers[i], plan) for i in step.inputs]
         self.regions = [(plan.buffers[i].offset, plan.buffers[i].nbytes) for i in step.dies if _in_arena(plan, i)]
         self.loose = [i for i in step.dies if not _in_arena(plan, i)]
         self.function = self._resolve([None if v is None else v.type for v in step.node.inputs]) if self.sized else None
@@ -196,6 +195,11 @@ def _check(result: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
 def _check_count(results: tuple[Any, ...], expected: int) -> None:
     if len(results) != expected:
         raise ExecutionError(f"it returned {len(results)} results, expected {expected}")
+
+
+def _constant(buffer: BufferPlan, plan: Plan) -> Any:
+    """The numbers of a constant in the buffer's shape, which an alias of the constant has of its own."""
+    return None if buffer.constant is None else plan.resident[buffer.constant].reshape(buffer.type.static_shape)
 
 
 def _operand_types(plan: Plan, step: Step) -> list[TensorType]:

@@ -1,6 +1,6 @@
 """Converters from the semantics of an opset to the newest ones, by family. Importing this package fills the table."""
 
-from aicore.frontends.onnx.convert import constants, control, neural, pointwise, reductions, resizing, shapes
+from aicore.frontends.onnx.convert import constants, control, neural, pointwise, reductions, resizing, shapes, training
 from aicore.frontends.onnx.convert.source import CONVERSIONS, SourceNode, conversion_of, converts, to_array
 
 __all__ = [
@@ -16,4 +16,5 @@ __all__ = [
     "resizing",
     "shapes",
     "to_array",
+    "training",
 ]

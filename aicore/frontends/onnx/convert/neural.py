@@ -13,7 +13,7 @@ _SAVED = (3, 4)
 def batch_normalization(node: SourceNode) -> Results:
     """Until opset 13, asking for the running statistics means training; `spatial=0` has statistics per element."""
     node.attributes.ignore("is_test")  # opset 6; the outputs tell the same
-    if not node.read("spatial", 1):
+    if node.read("spatial") == 0:
         return _per_element_normalization(node)
     if not any(node.wants(i) for i in range(1, 5)):
         results: Results = node.build(*node.inputs)
@@ -28,7 +28,7 @@ def batch_normalization(node: SourceNode) -> Results:
 def dropout_by_attributes(node: SourceNode) -> Results:
     """Until opset 11 dropout in inference is the identity; opset 6 says with `is_test` whether it is inference."""
     node.attributes.ignore("ratio")
-    if node.opset < 7 and not node.read("is_test", 0):
+    if node.opset < 7 and not node.read("is_test"):
         raise node.fail("training (is_test=0) is not supported in opset 6")
     mask_dtype = "bool" if node.opset >= 10 else node.operand().dtype
     return _without_dropout(node, mask_dtype)
@@ -64,7 +64,7 @@ def layer_normalization(node: SourceNode) -> Results:
 def group_normalization_by_group(node: SourceNode) -> Results:
     """Until opset 20 scale and bias have one element for each group; later ones, for each channel."""
     x, scale, bias = (node.operand(i) for i in range(3))
-    groups = node.attributes.peek("num_groups", 1)
+    groups = node.peek("num_groups")
     if x.shape is None:
         raise node.fail("needs an operand of known rank")
     per_group = x.shape[1] // groups
@@ -109,7 +109,7 @@ def _per_element_normalization(node: SourceNode) -> Results:
     if any(node.wants(i) for i in range(1, 5)):
         raise node.fail("training with spatial=0 is not supported")
     x, scale, bias, mean, var = (node.operand(i) for i in range(5))
-    epsilon = node.op.scalar(node.read("epsilon", 1e-5), x)
+    epsilon = node.op.scalar(node.read("epsilon"), x)
     node.attributes.ignore("momentum")
     op = node.op
     result: Results = op.Add(op.Mul(op.Div(op.Sub(x, mean), op.Sqrt(op.Add(var, epsilon))), scale), bias)

@@ -6,14 +6,12 @@ from aicore.errors import ModelError
 from aicore.frontends.onnx.convert.source import Results, SourceNode, converts
 from aicore.ir import Value
 
-_FLOAT32_MAX = 3.4028234663852886e38
-
 
 @converts("Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or", "Pow", "Sub", "Xor", until=6)
 def explicit_broadcast(node: SourceNode) -> Results:
     """With `broadcast`, the dims of B line up with those of A from `axis` on, or with the last ones."""
     a, b = node.operand(0), node.operand(1)
-    broadcast, axis = node.read("broadcast", 0), node.read("axis")
+    broadcast, axis = node.read("broadcast"), node.read("axis")
     if broadcast and axis is not None:
         b = _aligned(node, a, b, axis)
     results: Results = node.build(a, b)
@@ -24,8 +22,8 @@ def explicit_broadcast(node: SourceNode) -> Results:
 def clip_by_attributes(node: SourceNode) -> Results:
     """The bounds default to the largest float32 numbers, which infinities exceed."""
     x = node.operand()
-    limit = _FLOAT32_MAX if x.dtype in ("float32", "float64") else None
-    low, high = node.read("min", None if limit is None else -limit), node.read("max", limit)
+    bounded = x.dtype in ("float32", "float64")  # the defaults are infinite for narrower types
+    low, high = (node.read(name) if bounded or name in node.attributes else None for name in ("min", "max"))
     results: Results = node.build(x, min=low, max=high)
     return results
 

@@ -23,7 +23,7 @@ def upsample(node: SourceNode) -> Results:
 def resize_by_scales(node: SourceNode) -> Results:
     """Opset 10 leaves the coordinates open; as its examples have it, nearest takes floor to enlarge, ceil to shrink."""
     scales = node.operand(1)
-    if node.attributes.peek("mode", "nearest") != "nearest":
+    if node.peek("mode") != "nearest":
         return _asymmetric(node, scales, "floor")
     known = scales.known
     if known is None:
@@ -45,7 +45,7 @@ def resize(node: SourceNode) -> Results:
 
 
 def _asymmetric(node: SourceNode, scales: Value, rounding: str) -> Results:
-    mode = node.read("mode", "nearest")
+    mode = node.read("mode")
     results: Results = node.build(
         node.operand(),
         None,

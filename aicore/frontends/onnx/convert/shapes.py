@@ -24,7 +24,7 @@ def split(node: SourceNode) -> Results:
 @converts("Pad", until=10)
 def pad_by_attributes(node: SourceNode) -> Results:
     """The constant is called `value`."""
-    results: Results = node.build(node.operand(), constant_value=node.read("value", 0.0))
+    results: Results = node.build(node.operand(), constant_value=node.read("value"))
     return results
 
 
@@ -36,7 +36,7 @@ def scatter(node: SourceNode) -> Results:
 
 
 def _check_equal_parts(node: SourceNode) -> None:
-    shape, axis, count = node.operand().shape, node.attributes.peek("axis", 0), len(node.outputs)
+    shape, axis, count = node.operand().shape, node.peek("axis"), len(node.outputs)
     if shape is None or not -len(shape) <= axis < len(shape):
         return
     dim = shape[axis]

@@ -36,24 +36,24 @@ class Conversion:
     function: Converter
 
 
-CONVERSIONS: dict[str, list[Conversion]] = {}
-"""By operator of the standard domain. An operator that is not here, or not in that version, is taken as it is."""
+CONVERSIONS: dict[tuple[str, str], list[Conversion]] = {}
+"""By domain and operator. An operator that is not here, or not in that version, is taken as it is."""
 
 
-def converts(*kinds: str, since: int = 1, until: int = NEWEST) -> Callable[[Converter], Converter]:
+def converts(*kinds: str, since: int = 1, until: int = NEWEST, domain: str = "") -> Callable[[Converter], Converter]:
     """Put a function into the table: it makes the named operators of these opsets from ops of the newest semantics."""
 
     def enter(function: Converter) -> Converter:
         for kind in kinds:
-            CONVERSIONS.setdefault(kind, []).append(Conversion(since, until, function))
+            CONVERSIONS.setdefault((domain, kind), []).append(Conversion(since, until, function))
         return function
 
     return enter
 
 
-def conversion_of(kind: str, opset: int) -> Converter | None:
+def conversion_of(kind: str, opset: int, domain: str = "") -> Converter | None:
     """The converter for an operator as of an opset, or None when its op means the same."""
-    for conversion in CONVERSIONS.get(kind, ()):
+    for conversion in CONVERSIONS.get((domain, kind), ()):
         if conversion.since <= opset <= conversion.until:
             return conversion.function
     return None
@@ -98,13 +98,23 @@ class SourceNode:
         """Whether the output at `index` has a name."""
         return index < len(self.outputs) and bool(self.outputs[index])
 
-    def read(self, name: str, default: Any = None) -> Any:
-        """An attribute: number, text, or a tuple of them."""
-        return self.attributes.read(name, default)
+    def read(self, name: str) -> Any:
+        """An attribute: number, text, or a tuple of them; what the schema says when it is absent, or None."""
+        return self._or_default(name, self.attributes.read(name))
+
+    def peek(self, name: str) -> Any:
+        """The same, without counting it as read: `build` still makes it a field."""
+        return self._or_default(name, self.attributes.peek(name))
 
     def array(self, name: str) -> np.ndarray[Any, Any]:
         """A tensor attribute."""
         return self._array(self.attributes.read(name), name)
+
+    def _or_default(self, name: str, value: Any) -> Any:
+        schema = self.checked.signature
+        if value is not None or schema is None or name not in schema.defaults:
+            return value
+        return schema.defaults[name].value
 
     def _array(self, proto: TensorProto | SparseTensorProto, name: str) -> np.ndarray[Any, Any]:
         try:

@@ -1,0 +1,160 @@
+"""Runs one case on one target, and judges everything that it promised: numbers, placement, and hands off operands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from aicore.api import compile  # noqa: A004  # aicore.compile
+from aicore.errors import AicoreError, UnsupportedError
+from aicore.ir import Node
+from aicore.kernels import KernelTable, Selector
+from aicore.plugins import PluginRegistry
+from aicore.program import Program
+from aicore.runtime import is_control_flow
+from aicore.testing.cases import Case
+from aicore.testing.difference import Difference, measure
+from aicore.testing.layouts import same_bytes
+from aicore.testing.outcomes import Outcome, Verdict
+from aicore.testing.reference import Expected, Reference
+from aicore.testing.registries import Watch
+from aicore.testing.targets import Target
+
+Array = np.ndarray[Any, Any]
+_COPIES = 2
+
+
+def expected_of(case: Case, reference: Reference) -> Expected:
+    """What the case should give. Raises AicoreError where the reference kernels do not tell."""
+    node = case.node()
+    given = case.feeds()
+    operands = [
+        None if v is None else given[v.name] if v.constant is None else v.constant.array for v in node.inputs
+    ]
+    return reference.expected(node.op, operands, [value.dtype for value in node.outputs])
+
+
+def check_case(case: Case, target: Target, expected: Expected, keep_outputs: bool = False) -> Verdict:
+    """How the case ends on the target, over every kernel that the target asks for.
+
+    The op stands twice in a graph, which runs twice: all results must be right, those of the first run untouched by
+    the second; operands must keep their bytes; and the device must count every step that it was given.
+    """
+    attempts = target.attempts(type(case.sample.op))
+    verdicts = [_Attempt(case, target, expected, registry, watch).run() for registry, watch in attempts]
+    verdict = reduce(Verdict.worse, verdicts)
+    return verdict if keep_outputs else replace(verdict, outputs=())
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    case: Case
+    target: Target
+    expected: Expected
+    registry: PluginRegistry
+    watch: Watch
+
+    def run(self) -> Verdict:
+        try:
+            return self._judge()
+        except UnsupportedError as error:
+            return self._refused(str(error))
+        except Exception as error:  # noqa: BLE001  # a backend may raise anything, and that is a verdict
+            return self._failed(_text(error))
+
+    def _judge(self) -> Verdict:
+        program = compile(
+            self.case.graph(_COPIES), self.target.device, fallback="quiet", optimize=False, registry=self.registry
+        )
+        feeds = self.case.feeds()
+        first = list(program.run(feeds).values())
+        copies = [array.copy() for array in first]
+        before = self.watch.steps_run(self.target.device)
+        second = list(program.run(feeds).values())
+        steps = self.watch.steps_run(self.target.device) - before
+        differences = [*self._differences(first), *self._differences(second)]
+        difference = reduce(Difference.worse, differences, Difference())
+        wrong = difference.text or self._overwritten(feeds) or _changed(first, copies)
+        verdict = Verdict(Outcome.PASSED, "", difference, self._kernels(), before + steps, tuple(second))
+        if wrong:
+            return replace(verdict, outcome=Outcome.FAILED, reason=wrong)
+        return self._placed(verdict, program, steps)
+
+    def _differences(self, results: Sequence[Array]) -> Iterable[Difference]:
+        """Of the results of both copies; where only the later one is wrong, the first spoilt its operands."""
+        count = len(self.expected.arrays)
+        for i, got in enumerate(results):
+            want, allowed = self.expected.arrays[i % count], self.expected.allowed[i % count]
+            difference = measure(got, want, allowed)
+            use = "on its second use of the same operands, " if i >= count else ""
+            yield difference if difference.is_right else replace(difference, text=f"{use}{difference.text}")
+
+    def _overwritten(self, feeds: Mapping[str, Array]) -> str:
+        for name, original in self.case.feeds().items():
+            if not same_bytes(feeds[name], original):
+                return f"operand {name} was overwritten"
+        return ""
+
+    def _placed(self, verdict: Verdict, program: Program, steps: int) -> Verdict:
+        """The verdict on right numbers: who computed them?"""
+        placement = program.placement
+        refusals = placement.refusals if placement is not None else {}
+        for node, reason in refusals.items():
+            if self._declares(node):
+                text = f"a kernel declares that it takes this, and yet it ran elsewhere: {reason}"
+                return replace(verdict, outcome=Outcome.FAILED, reason=text)
+        if refusals:
+            return replace(verdict, outcome=Outcome.FALLBACK, reason=next(iter(refusals.values())))
+        others = {e.plan.device for e in self.watch.executables if e.steps_run and e.plan.device != self.target.device}
+        if others:  # the body of a loop or a branch has a placement of its own
+            return replace(verdict, outcome=Outcome.FALLBACK, reason=f"parts of it ran on {', '.join(sorted(others))}")
+        planned = self._planned()
+        walked = any(is_control_flow(node.op) for node in program.graph.nodes)
+        if not walked and steps != planned:
+            text = f"the device counts {steps} steps of a run for which {planned} were planned: did they run?"
+            return replace(verdict, outcome=Outcome.FAILED, reason=text)
+        if not steps:
+            return replace(verdict, outcome=Outcome.RENAMED, reason="no kernel had to run")
+        return verdict
+
+    def _planned(self) -> int:
+        plans = [e.plan for e in self.watch.executables if e.plan.device == self.target.device]
+        return sum(len(plan.steps) for plan in plans)
+
+    def _refused(self, reason: str) -> Verdict:
+        if self._declares(self.case.node()):
+            return self._failed(f"a kernel declares that it takes this, and yet: {reason}")
+        return Verdict(Outcome.UNSUPPORTED, reason)
+
+    def _declares(self, node: Node) -> bool:
+        """Whether a kernel of the target takes the node, and the device takes its sizes."""
+        if is_control_flow(node.op):
+            return False
+        device = self.registry.device(self.target.device)
+        values = [value for value in (*node.inputs, *node.outputs) if value is not None]
+        if device.static_shapes_only and not all(v.type.is_static and v.dtype != "string" for v in values):
+            return False
+        selector = Selector(KernelTable(self.registry.kernels), device.kind)
+        return selector.reason_against(node.op, *(v and v.type for v in node.inputs)) is None
+
+    def _kernels(self) -> tuple[str, ...]:
+        return self.watch.kernels(self.target.device)
+
+    def _failed(self, reason: str) -> Verdict:
+        return Verdict(Outcome.FAILED, reason, kernels=self._kernels())
+
+
+def _changed(results: Sequence[Array], copies: Sequence[Array]) -> str:
+    """What a later run did to results that the caller holds."""
+    for i, (array, copy) in enumerate(zip(results, copies, strict=True)):
+        if not same_bytes(array, copy):
+            return f"result y{i} changed while a later run computed its own"
+    return ""
+
+
+def _text(error: Exception) -> str:
+    return str(error) if isinstance(error, AicoreError) else f"{type(error).__name__}: {error}"

@@ -1,0 +1,96 @@
+"""How a case ended on a target."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from aicore.testing.difference import Difference
+
+
+class Outcome(StrEnum):
+    """From best to worst; only the first is to the backend's credit."""
+
+    PASSED = "passed"
+    """Right, and the device counted every step of it."""
+    RENAMED = "renamed"
+    """Right, but no kernel had to run: the result has the operand's bytes."""
+    FALLBACK = "fallback"
+    """Right, computed by another device because this one declares that it cannot."""
+    UNSUPPORTED = "unsupported"
+    """Nothing that may run it can, as declared."""
+    EXPECTED = "expected failure"
+    """Failed as its author said it would."""
+    FAILED = "failed"
+    """Wrong numbers, an error, an operand overwritten, or declared and yet not run on the device."""
+
+    @property
+    def is_right(self) -> bool:
+        return self is not Outcome.FAILED
+
+
+_RANK = {outcome: i for i, outcome in enumerate(Outcome)}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How one case ended on one target.
+
+    reason: why it is not `passed`.
+    difference: from the reference; None where nothing was computed.
+    kernels: those of the device that ran. steps: how many launches it counted.
+    outputs: the results, where they are kept.
+    """
+
+    outcome: Outcome
+    reason: str = ""
+    difference: Difference | None = None
+    kernels: tuple[str, ...] = ()
+    steps: int = 0
+    outputs: tuple[Any, ...] = field(default=(), repr=False, compare=False)
+
+    def worse(self, other: Verdict) -> Verdict:
+        """Both together: the worse outcome with its reason, and what both ran."""
+        first, second = sorted((self, other), key=lambda verdict: -_RANK[verdict.outcome])
+        differences = [v.difference for v in (first, second) if v.difference is not None]
+        return Verdict(
+            first.outcome,
+            first.reason,
+            differences[0].worse(differences[1]) if len(differences) == 2 else (differences or [None])[0],
+            tuple(dict.fromkeys(self.kernels + other.kernels)),
+            self.steps + other.steps,
+            first.outputs,
+        )
+
+
+@dataclass(frozen=True)
+class Score:
+    """Verdicts counted. The score is the share of cases that the device itself ran and got right."""
+
+    counts: Counter[Outcome]
+    steps: int
+
+    @classmethod
+    def of(cls, verdicts: Iterable[Verdict]) -> Score:
+        counts: Counter[Outcome] = Counter()
+        steps = 0
+        for verdict in verdicts:
+            counts[verdict.outcome] += 1
+            steps += verdict.steps
+        return cls(counts, steps)
+
+    @property
+    def value(self) -> float:
+        """From 0 to 1; 0 for a backend that implements nothing."""
+        total = self.counts.total()
+        return self.counts[Outcome.PASSED] / total if total else 0.0
+
+    def __str__(self) -> str:
+        """`score 97.5%: 195 passed (400 steps), 5 fallback`."""
+        parts = [f"{self.counts[outcome]} {outcome}" for outcome in Outcome if self.counts[outcome]]
+        if self.counts[Outcome.PASSED]:
+            parts[0] += f" ({self.steps} steps)"
+        return f"score {self.value:.1%}: {', '.join(parts) or 'no case'}"
