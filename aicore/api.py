@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Collection, Mapping
 from os import PathLike
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -27,19 +28,22 @@ from aicore.runtime import (
 if TYPE_CHECKING:
     import onnx
 
+_log = logging.getLogger("aicore")
+
 Source: TypeAlias = "str | PathLike[str] | bytes | onnx.ModelProto"
 
 
-def load(source: Source, *, registry: PluginRegistry | None = None) -> Graph:
+def load(source: Source, *, overridable: Collection[str] = (), registry: PluginRegistry | None = None) -> Graph:
     """The graph of an ONNX model: a path, the bytes of a file, or a ModelProto.
 
+    overridable: initializers that the model also lists as inputs, and that are to be inputs, not constants.
     registry: plugins whose ops the model may use, instead of the installed ones.
     Raises ModelError for a damaged or unsafe file, UnsupportedError for an op or attribute that aicore lacks.
     """
     from aicore.frontends.onnx import load_model  # imports onnx, which hand-built graphs do not need
 
     registry = plugin_registry() if registry is None else registry
-    return load_model(source, extra_ops=registry.ops.values())
+    return load_model(source, extra_ops=registry.ops.values(), overridable=overridable)
 
 
 def compile(  # the public name, aicore.compile
@@ -57,7 +61,8 @@ def compile(  # the public name, aicore.compile
     """A program that runs the model on a device.
 
     model: a graph, or what `load` takes.
-    target: device such as `cpu` or `cuda:0`; None means AICORE_TARGET, else the best active device.
+    target: device such as `cpu` or `cuda:0`; None means AICORE_TARGET, else the best active device, and the log says
+        in one line (level INFO), as `program.target` does, which one and why.
     fallback: `error`, `warn` or `quiet`, for nodes that the target cannot run; None means AICORE_FALLBACK.
     optimize: False leaves out passes that only make programs faster; results are the same, up to rounding.
     reuse_memory: False gives every buffer memory of its own.
@@ -72,6 +77,8 @@ def compile(  # the public name, aicore.compile
     registry = plugin_registry() if registry is None else registry
     graph = model if isinstance(model, Graph) else load(model, registry=registry)
     name, why = registry.default_target() if target is None else (target, "")
+    if why:
+        _log.info("%s", why)
     table = KernelTable(registry.kernels)
     build = _BackendBuilder(registry, table, kernels or {})
     backend = build(name)
@@ -133,9 +140,9 @@ class _BackendBuilder:
         self._overrides = overrides
 
     def __call__(self, name: str) -> Backend:
-        device = self._registry.device(name)
+        record, device = self._registry.devices()[self._registry.device_name(name)]
         selector = Selector(self._table, device.kind, self._overrides)
-        return Backend(device, self._registry.launcher(name), selector, Constants(device))
+        return Backend(device, self._registry.launcher(name), selector, Constants(device), record.name)
 
 
 def _has_device(registry: PluginRegistry, name: str) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aicore.config import Config, from_environment, parse_bool, parse_fallback
+from aicore.config import Config, child_environment, from_environment, parse_bool, parse_fallback
 from aicore.errors import AicoreError, ConfigError
 
 
@@ -19,7 +19,7 @@ def test_nothing_set_means_the_defaults() -> None:
 
 
 def test_empty_values_mean_the_defaults() -> None:
-    names = ("PLUGINS", "DISABLE_PLUGINS", "TARGET", "FALLBACK", "CACHE_DIR", "DEBUG")
+    names = ("PLUGINS", "DISABLE_PLUGINS", "PLUGIN_TIMEOUT", "TARGET", "FALLBACK", "CACHE_DIR", "DEBUG")
     assert from_environment({f"AICORE_{name}": " " for name in names}) == Config()
 
 
@@ -28,6 +28,7 @@ def test_every_variable_is_read() -> None:
         {
             "AICORE_PLUGINS": "cpu_numpy, fake_gpu",
             "AICORE_DISABLE_PLUGINS": "cuda_ge,",
+            "AICORE_PLUGIN_TIMEOUT": "2.5",
             "AICORE_TARGET": " cpu ",
             "AICORE_FALLBACK": "error",
             "AICORE_CACHE_DIR": "caches",
@@ -37,6 +38,7 @@ def test_every_variable_is_read() -> None:
     assert config == Config(
         plugins=frozenset({"cpu_numpy", "fake_gpu"}),
         disabled_plugins=frozenset({"cuda_ge"}),
+        plugin_timeout=2.5,
         target="cpu",
         fallback="error",
         cache_dir=Path("caches"),
@@ -63,6 +65,18 @@ def test_true(text: str) -> None:
 @pytest.mark.parametrize("text", ["", "0", "false", "No", " off "])
 def test_false(text: str) -> None:
     assert parse_bool(text, "x") is False
+
+
+@pytest.mark.parametrize("text", ["soon", "-1", "nan", "inf", "1 s"])
+def test_a_bad_number_of_seconds_names_the_variable(text: str) -> None:
+    with pytest.raises(ConfigError, match="AICORE_PLUGIN_TIMEOUT=.* choose 0 or a positive number"):
+        from_environment({"AICORE_PLUGIN_TIMEOUT": text})
+
+
+def test_a_child_process_rehearses_no_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AICORE_PLUGIN_TIMEOUT", "7")
+    monkeypatch.setenv("AICORE_TARGET", "cpu")
+    assert child_environment() == {**os.environ, "AICORE_PLUGIN_TIMEOUT": "0"}
 
 
 @pytest.mark.parametrize("text", ["Error", "silent", "none"])

@@ -11,15 +11,19 @@ import pytest
 import aicore.onnx_backend
 from tools.onnx_suite import Outcome, run_suite, summary
 
-FLOOR = 1800
+FLOOR = 1845
 """Tests that pass; onnxruntime 1.32 passes 1,697 of the 2,033 of onnx 1.23.2. Raise it when more do."""
 EXACT = "1.23.2"
 """The version of onnx whose suite the floor was counted on; others have other tests."""
 
 
 @pytest.fixture(scope="module")
-def outcomes() -> list[Outcome]:
-    return run_suite()
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> list[Outcome]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(
+            "ONNX_HOME", str(tmp_path_factory.mktemp("onnx"))
+        )  # the suite writes there: not to the home folder
+        return run_suite()
 
 
 def test_as_many_tests_pass_as_ever(outcomes: list[Outcome]) -> None:

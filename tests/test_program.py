@@ -240,7 +240,7 @@ def test_compiling_ahead(registry: PluginRegistry) -> None:
     assert program.plan == ()
     assert program.placement is None
     program.specialise({"x": (3, 8)})
-    assert str(program.placement).startswith("cpu ")
+    assert str(program.placement).startswith("cpu_numpy ")
     program(x=data(3))
     assert program.explain().cache.hits == 1
     with pytest.raises(InputError, match="no shape for input 'x'"):
@@ -383,7 +383,7 @@ def test_data_dependent_sizes_on_a_device_that_has_none(registry: PluginRegistry
         assert outputs["where"].tolist() == wanted
         np.testing.assert_array_equal(outputs["doubled"], 2 * outputs["where"])
     assert str(program.placement) == (
-        "fake 1/3 nodes; 2 -> cpu "
+        "fake_gpu 1/3 nodes; 2 -> cpu_numpy "
         "[Add: the size of %nonzero depends on data; NonZero: the size of %nonzero depends on data]"
     )
 

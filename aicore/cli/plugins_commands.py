@@ -9,10 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from aicore.cli.doctor_command import doctor
+from aicore.cli.new_command import new
+
 if TYPE_CHECKING:
     from aicore.plugins.states import PluginRecord
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
+app.command()(doctor)
+app.command()(new)
 
 _COLOURS = {"active": "green", "failed": "bold red", "incompatible": "red", "unavailable": "yellow", "disabled": "dim"}
 
@@ -68,7 +73,8 @@ def _print_table(records: tuple[PluginRecord, ...]) -> None:
     table.add_column("about, reason, fix", overflow="fold")
     for record in records:
         colour = _COLOURS.get(record.state, "default")
-        state = f"[{colour}]{record.state}[/]"
+        finding = f": {record.finding}" if record.finding not in {"", "disabled"} else ""
+        state = f"[{colour}]{record.state}{finding}[/]"
         table.add_row(
             escape(record.name), escape(record.version), record.kind, escape(", ".join(record.devices)), state,
             escape(_remarks(record)),

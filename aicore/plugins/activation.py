@@ -16,6 +16,7 @@ from aicore.plugins.discovery import Candidate
 from aicore.plugins.loading import Contribution, UnavailableError, load_plugin
 from aicore.plugins.rehearsal import Rehearsal, rehearse
 from aicore.plugins.states import PluginRecord, State
+from aicore.plugins.symptoms import Symptom, advice, symptom_of, symptom_of_ending
 
 if TYPE_CHECKING:
     from aicore.ir import Op
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from aicore.runtime import Device, Executable, Plan
 
 _log = logging.getLogger("aicore.plugins")
-_RETRY = "repair it, and let `aicore plugins doctor {name}` try it again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,16 +86,18 @@ def _load(candidate: Candidate, rehearsal: Rehearsal | None) -> _Outcome:
     if rehearsal is not None:
         record = replace(record, rehearsal=rehearsal.note, seconds=rehearsal.verdict.taken)
         if not rehearsal.verdict.passed:
-            return _fail(record, PluginError(rehearsal.verdict.reason), _RETRY)
+            symptom = symptom_of_ending(rehearsal.verdict.ending)
+            return _fail(record, PluginError(rehearsal.verdict.reason), symptom)
         record = replace(record, state=State.REHEARSED)
     started = time.perf_counter()
     try:
         contribution = load_plugin(record.name, candidate.load, record.info)
     except UnavailableError as error:
-        record = replace(record, state=State.UNAVAILABLE, reason=str(error), fix=error.fix or _hint(record, str(error)))
-        return _Outcome(replace(record, seconds=time.perf_counter() - started), cause=error)
+        record = replace(record, seconds=time.perf_counter() - started)
+        return _unavailable(record, error)
     except PluginError as error:
-        return _fail(replace(record, seconds=time.perf_counter() - started), error)
+        record = replace(record, seconds=time.perf_counter() - started)
+        return _fail(record, error, symptom_of(str(error)))
     record = replace(record, state=State.PROBED, seconds=time.perf_counter() - started)
     return _Outcome(record, contribution)
 
@@ -105,15 +107,23 @@ def _settle(outcome: _Outcome, duplicates: Mapping[str, str]) -> _Outcome:
     if record.state is not State.PROBED:
         return outcome
     if record.name in duplicates:
-        return _fail(record, PluginError(duplicates[record.name]))
+        return _fail(record, PluginError(duplicates[record.name]), Symptom("conflict"))
     return replace(outcome, record=replace(record, state=State.ACTIVE))
 
 
-def _fail(record: PluginRecord, error: PluginError, advice: str = "repair it") -> _Outcome:
+def _unavailable(record: PluginRecord, error: UnavailableError) -> _Outcome:
     reason = str(error)
-    default = f"{advice}, or set AICORE_DISABLE_PLUGINS={record.name} to go on without it"
-    fix = _hint(record, reason) or default.format(name=record.name)
-    return _Outcome(replace(record, state=State.FAILED, reason=reason, fix=fix), cause=error)
+    symptom = symptom_of(reason, available=False)
+    fix = error.fix or _hint(record, reason) or symptom.fix
+    return _Outcome(
+        replace(record, state=State.UNAVAILABLE, finding=symptom.finding, reason=reason, fix=fix), cause=error
+    )
+
+
+def _fail(record: PluginRecord, error: PluginError, symptom: Symptom) -> _Outcome:
+    reason = str(error)
+    fix = _hint(record, reason) or advice(symptom, record)
+    return _Outcome(replace(record, state=State.FAILED, finding=symptom.finding, reason=reason, fix=fix), cause=error)
 
 
 def _hint(record: PluginRecord, reason: str) -> str:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import aicore
 from aicore.config import Config
@@ -21,7 +21,20 @@ from aicore.plugins.info import API_VERSION, PluginInfo
 from aicore.plugins.states import PluginRecord, State
 
 if TYPE_CHECKING:
+    from typing import Protocol
+
     from importlib_metadata import EntryPoint
+
+    class Distribution(Protocol):
+        """The part of an installed distribution that aicore reads; importlib-metadata's own name for it varies."""
+
+        @property
+        def entry_points(self) -> Iterable[EntryPoint]: ...
+
+        def read_text(self, filename: str, /) -> str | None: ...
+
+        def locate_file(self, path: str, /) -> object: ...
+
 
 PLUGINS = "aicore.plugins"
 INFOS = "aicore.plugin_info"
@@ -54,10 +67,6 @@ class Candidate(NamedTuple):
     load: Callable[[], object]
     item: Installed | None = None
     info: EntryPoint | None = None
-
-
-class _Distribution(Protocol):
-    def read_text(self, filename: str) -> str | None: ...
 
 
 def core_version() -> str:
@@ -149,7 +158,7 @@ def _read_metadata(entry: EntryPoint) -> tuple[str, str, tuple[str, ...]]:
     )
 
 
-def read_headers(dist: _Distribution) -> dict[str, list[str]]:
+def read_headers(dist: Distribution) -> dict[str, list[str]]:
     """The fields of a distribution's metadata by name in lower case, without the description.
 
     The general parser costs more than all the rest of discovery, since it imports the email package and takes in the
@@ -171,16 +180,17 @@ def _examine(item: Installed, info: EntryPoint | None, rivals: list[Installed], 
     name = item.entry.name
     record = PluginRecord(name, item.distribution, item.version)
     if reason := disabled_reason(name, config):
-        return replace(record, state=State.DISABLED, reason=reason)
+        return replace(record, state=State.DISABLED, finding="disabled", reason=reason)
     if len(rivals) > 1:
         return replace(
             record,
             state=State.FAILED,
+            finding="conflict",
             reason=f"{len(rivals)} plugins have this name, of {' and '.join(rival.label for rival in rivals)}",
             fix=f"uninstall all but one of them, or set AICORE_DISABLE_PLUGINS={name}",
         )
     if reason := _unmet_requirement(item):
-        return replace(record, state=State.INCOMPATIBLE, reason=reason, fix=_upgrade(item.distribution))
+        return _skewed(record, reason)
     if info is None:
         return replace(record, state=State.COMPATIBLE)
     return _with_info(record, info)
@@ -194,12 +204,18 @@ def _with_info(record: PluginRecord, entry: EntryPoint) -> PluginRecord:
     except BaseException as error:  # noqa: BLE001
         # Whatever a plugin does wrong, SystemExit included, the host goes on.
         reason = f"{entry.value} cannot be read: {type(error).__name__}: {error}"
-        return replace(record, state=State.FAILED, reason=reason, fix=_upgrade(record.distribution))
+        fix = upgrade_advice(record.distribution)
+        return replace(record, state=State.FAILED, finding="import error", reason=reason, fix=fix)
     record = replace(record, info=info)
     if info.api_version != API_VERSION:
         reason = f"made for plugin API {info.api_version}, but aicore {core_version()} has {API_VERSION}"
-        return replace(record, state=State.INCOMPATIBLE, reason=reason, fix=_upgrade(record.distribution))
+        return _skewed(record, reason)
     return replace(record, state=State.COMPATIBLE)
+
+
+def _skewed(record: PluginRecord, reason: str) -> PluginRecord:
+    fix = upgrade_advice(record.distribution)
+    return replace(record, state=State.INCOMPATIBLE, finding="API skew", reason=reason, fix=fix)
 
 
 def find_module(name: str) -> ModuleSpec | None:
@@ -268,5 +284,6 @@ def _release(version: str) -> tuple[int, ...]:
     return tuple(map(int, numbers))
 
 
-def _upgrade(distribution: str) -> str:
-    return f"pip install --upgrade aicore {distribution}"
+def upgrade_advice(distribution: str) -> str:
+    """How to bring plugin and core together. Never from the index alone, which has an unrelated project `aicore`."""
+    return f"pip install --upgrade {distribution}; or for aicore itself, in a checkout of it: git pull && pip install ."

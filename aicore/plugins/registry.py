@@ -219,6 +219,7 @@ def _given(name: str, module: object, info: PluginInfo | None, config: Config) -
         distribution=getattr(module, "__name__", name),
         version="given as a module",
         state=State.DISABLED if reason else State.COMPATIBLE,
+        finding="disabled" if reason else "",
         reason=reason,
         info=info or getattr(module, "INFO", None),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from aicore.plugins.info import PluginInfo
 
@@ -32,9 +32,30 @@ class State(StrEnum):
     """Broken or in conflict with another plugin; logged."""
 
 
+Finding: TypeAlias = Literal[
+    "",
+    "disabled",
+    "no device",
+    "driver too old",
+    "missing library",
+    "missing compiler",
+    "import error",
+    "crash",
+    "hang",
+    "exit",
+    "broken hook",
+    "conflict",
+    "API skew",
+    "two CuPy wheels",
+    "foreign aicore",
+    "not tried",
+]
+"""Classes of reasons why a plugin is not used. `not tried`: its child process could not start, no fault of its own."""
+
+
 @dataclass(frozen=True, slots=True)
 class PluginRecord:
-    """One plugin: where it comes from, its state, and the reason and fix of a state other than active.
+    """One plugin: where it comes from, its state, and the class, reason and fix of a state other than active.
 
     seconds: time that importing, probing and registering took; where a rehearsal ended it, the time of that.
     rehearsal: whether the verdict of its rehearsal is remembered, or why it was tried now; empty without a rehearsal.
@@ -45,6 +66,7 @@ class PluginRecord:
     distribution: str
     version: str
     state: State = State.DISCOVERED
+    finding: Finding = ""
     reason: str = ""
     fix: str = ""
     seconds: float = 0.0
@@ -86,6 +108,7 @@ class PluginRecord:
             "devices": list(self.devices),
             "priority": self.priority,
             "state": str(self.state),
+            "class": self.finding,
             "reason": self.reason,
             "fix": self.fix,
             "seconds": round(self.seconds, 6),

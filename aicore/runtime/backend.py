@@ -16,12 +16,16 @@ from aicore.runtime.plan import Plan
 
 @dataclass(frozen=True)
 class Backend:
-    """A device, the launch hook of the plugin that owns it, the choice among its kernels, and a program's constants."""
+    """A device, the launch hook of the plugin that owns it, the choice among its kernels, and a program's constants.
+
+    plugin: name of the plugin that owns the device, for summaries.
+    """
 
     device: Device
     launch: Callable[[Plan], Executable]
     selector: Selector
     constants: Constants
+    plugin: str = ""
 
     @property
     def name(self) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import heapq
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from aicore.errors import UnsupportedError
 from aicore.ir import Graph, Node, Value
@@ -24,22 +25,28 @@ class Placement:
 
     selections: the kernel of each node that needs one.
     refusals: by node that is not on the target, what the target said.
+    plugins: the plugin that owns each device.
     """
 
     target: str
     devices: Mapping[Node, str]
     selections: Mapping[Node, Selection]
     refusals: Mapping[Node, str]
+    plugins: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """`fake 39/42 nodes; 3 -> cpu [NonZero: no kernel for NonZero on fake]`."""
+        """`cuda_ge 39/42 nodes; 3 -> cpu_numpy [NonZero: no kernel]`."""
         on_target = sum(device in (self.target, CORE) for device in self.devices.values())
-        text = f"{self.target} {on_target}/{len(self.devices)} nodes"
+        text = f"{self._owner(self.target)} {on_target}/{len(self.devices)} nodes"
         elsewhere = Counter(self.devices[node] for node in self.refusals)
         for device, count in elsewhere.items():
-            why = {type(node.op).__name__: r for node, r in self.refusals.items() if self.devices[node] == device}
-            text += f"; {count} -> {device} [{'; '.join(f'{op}: {reason}' for op, reason in sorted(why.items()))}]"
+            refused = {node: reason for node, reason in self.refusals.items() if self.devices[node] == device}
+            why = sorted({f"{type(node.op).__name__}: {_in_short(node, reason)}" for node, reason in refused.items()})
+            text += f"; {count} -> {self._owner(device)} [{'; '.join(why)}]"
         return text
+
+    def _owner(self, device: str) -> str:
+        return self.plugins.get(device) or device
 
 
 @dataclass(frozen=True)
@@ -73,7 +80,8 @@ def place_nodes(graph: Graph, target: Backend, fallbacks: Sequence[Backend]) -> 
                 refusals[node] = refusal
         devices[node] = device
         home.update(dict.fromkeys(node.outputs, target.name if device == CORE else device))
-    return Placement(target.name, devices, selections, refusals)
+    plugins = {backend.name: backend.plugin for backend in (target, *fallbacks)}
+    return Placement(target.name, devices, selections, refusals, plugins)
 
 
 def make_segments(graph: Graph, placement: Placement) -> list[Segment]:
@@ -96,6 +104,11 @@ def _choose(node: Node, target: Backend, fallbacks: Sequence[Backend]) -> tuple[
         except UnsupportedError as error:
             reasons.append(str(error))
     raise UnsupportedError(f"{node}: {'; '.join(dict.fromkeys(reasons))}")
+
+
+def _in_short(node: Node, reason: str) -> str:
+    """The reason without what the summary says already."""
+    return "no kernel" if re.fullmatch(rf"no kernel for {type(node.op).__name__} on \S+", reason) else reason
 
 
 def _device_of_operand(node: Node, home: Mapping[Value, str], target: str) -> str:

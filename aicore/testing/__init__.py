@@ -1,1 +1,64 @@
-"""What tests of aicore and of its plugins share."""
+"""Conformance of backends: cases, references, tolerances, the suite to subclass, faults and their repros.
+
+Names load on first use: pytest imports this package in every run, and it must cost nothing there.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from aicore.testing.cases import Case, conformance_cases
+    from aicore.testing.check import check_case, expected_of
+    from aicore.testing.faults import Fault, check_model
+    from aicore.testing.outcomes import Outcome, Score, Verdict
+    from aicore.testing.reference import Reference
+    from aicore.testing.repro import Replay, replay
+    from aicore.testing.suite import ConformanceSuite
+    from aicore.testing.targets import Target
+    from aicore.testing.tolerances import Tolerance, tolerance_of
+
+_HOMES = {
+    "Case": "cases",
+    "ConformanceSuite": "suite",
+    "Fault": "faults",
+    "Outcome": "outcomes",
+    "Reference": "reference",
+    "Replay": "repro",
+    "Score": "outcomes",
+    "Target": "targets",
+    "Tolerance": "tolerances",
+    "Verdict": "outcomes",
+    "conformance_cases": "cases",
+    "check_case": "check",
+    "check_model": "faults",
+    "expected_of": "check",
+    "replay": "repro",
+    "tolerance_of": "tolerances",
+}
+
+__all__ = [
+    "Case",
+    "ConformanceSuite",
+    "Fault",
+    "Outcome",
+    "Reference",
+    "Replay",
+    "Score",
+    "Target",
+    "Tolerance",
+    "Verdict",
+    "check_case",
+    "check_model",
+    "conformance_cases",
+    "expected_of",
+    "replay",
+    "tolerance_of",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

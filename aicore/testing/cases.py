@@ -22,6 +22,9 @@ CASE_INTEGERS = ("int64", "int32", "int8", "uint8")
 KINDS = ("plain", "scalar", "empty", "odd", "broadcast", "special", "strided")
 """Shape classes: what is particular about the operands of a case, as `kind_of` says."""
 
+_KEPT = frozenset({"stash_type"})
+"""Fields that name a type of their own: that of statistics."""
+
 _LAID_OUT = 2
 """Samples of each op that are tried in every layout."""
 
@@ -34,6 +37,7 @@ class Case:
     dtype: that of the first operand of floating point, else of the first operand, else of the result.
     kind: one of KINDS.
     layout: how operands that are no constants lie in memory.
+    derived: made here out of a sample, so that the op may mean nothing for it.
     """
 
     name: str
@@ -42,6 +46,7 @@ class Case:
     dtype: str
     kind: str
     layout: str = "dense"
+    derived: bool = False
 
     @property
     def id(self) -> str:
@@ -90,7 +95,7 @@ class Case:
         return builder.input(f"x{index}", dtype_name(array.dtype), array.shape)
 
 
-def cases(
+def conformance_cases(
     ops: Mapping[str, type[Op]],
     pattern: str = "*",
     dtypes: Iterable[str] | None = None,
@@ -108,6 +113,14 @@ def cases(
         if any(fnmatch.fnmatchcase(name, one) for one in patterns):
             found = _cases_of(name, cls, np.random.default_rng(seed))
             yield from (case for case in found if wanted is None or case.dtype in wanted)
+
+
+def dtype_of(sample: Sample) -> str:
+    """The element type of the first operand of floating point, else of the first operand, else of the result."""
+    dtypes = [dtype_name(array.dtype) for array in sample.inputs if array is not None]
+    if not dtypes:
+        return Case("", 0, sample, "", "").node().outputs[0].dtype
+    return next((dtype for dtype in dtypes if dtype in FLOATS), dtypes[0])
 
 
 def kind_of(op: Op, inputs: Iterable[Array | None]) -> str:
@@ -128,10 +141,12 @@ def kind_of(op: Op, inputs: Iterable[Array | None]) -> str:
 
 def _cases_of(name: str, cls: type[Op], rng: np.random.Generator) -> Iterator[Case]:
     samples = list(cls.samples(rng))
+    own = len(samples)
     samples += _edges(samples)
     laid_out = 0
     for number, sample in enumerate(samples):
-        native = _case(name, number, sample)
+        kind = kind_of(sample.op, sample.inputs)
+        native = Case(name, number, sample, dtype_of(sample), kind, derived=number >= own)
         yield native
         yield from _other_dtypes(native)
         if laid_out < _LAID_OUT and _can_be_laid_out(sample):
@@ -139,23 +154,12 @@ def _cases_of(name: str, cls: type[Op], rng: np.random.Generator) -> Iterator[Ca
             yield from (replace(native, layout=layout, kind="strided") for layout in LAYOUTS)
 
 
-def _case(name: str, number: int, sample: Sample) -> Case:
-    return Case(name, number, sample, _dtype_of(sample), kind_of(sample.op, sample.inputs))
-
-
-def _dtype_of(sample: Sample) -> str:
-    dtypes = [dtype_name(array.dtype) for array in sample.inputs if array is not None]
-    if not dtypes:
-        return Case("", 0, sample, "", "").node().outputs[0].dtype
-    return next((dtype for dtype in dtypes if dtype in FLOATS), dtypes[0])
-
-
 def _other_dtypes(case: Case) -> Iterator[Case]:
     """The case in the types beside its own that the op takes, where they hold its numbers."""
     for dtype in CASE_FLOATS if case.dtype in FLOATS else CASE_INTEGERS if case.dtype in INTEGERS else ():
         if dtype == case.dtype:
             continue
-        recast = Recast({case.dtype: dtype})
+        recast = Recast({case.dtype: dtype}, _KEPT)
         inputs = tuple(a if a is None else recast.array(a) for a in case.sample.inputs)
         if case.dtype in INTEGERS and not _same_numbers(inputs, case.sample.inputs):
             continue
@@ -194,7 +198,7 @@ def _emptied(sample: Sample) -> Sample:
         a[:0] if a is not None and i not in sample.constant and a.ndim and a.shape[0] == length else a
         for i, a in enumerate(sample.inputs)
     )
-    return replace(sample, inputs=inputs, note="derived: zero size")
+    return replace(sample, inputs=inputs, note="zero size")
 
 
 def _with_specials(sample: Sample) -> Sample:
@@ -206,7 +210,7 @@ def _with_specials(sample: Sample) -> Sample:
         flat = array.reshape(-1)
         flat[0], flat[flat.size // 2], flat[-1] = np.nan, np.inf, -np.inf
         inputs[index] = array
-    return replace(sample, inputs=tuple(inputs), note="derived: NaN, infinities")
+    return replace(sample, inputs=tuple(inputs), note="NaN, infinities")
 
 
 def _if_valid(sample: Sample) -> Iterator[Sample]:

@@ -169,4 +169,6 @@ def _describe(got: Array, want: Array, share: Array, limit: Array, wrong: int) -
     is_float = dtype_name(got.dtype) in FLOATS
     form = (lambda x: f"{float(x):.9g}") if is_float else str
     bound = f", at most {limit[worst]:.3g} apart" if is_float and limit[worst] > 0 else ""
-    return f"{wrong} of {got.size} elements are wrong; {place} is {form(got[worst])}, should be {form(want[worst])}{bound}"
+    return (
+        f"{wrong} of {got.size} elements are wrong; {place} is {form(got[worst])}, should be {form(want[worst])}{bound}"
+    )

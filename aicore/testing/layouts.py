@@ -36,7 +36,6 @@ def lay_out(array: Array, layout: str) -> Array:
     raise ValueError(f"layout {layout!r} is none of dense, {', '.join(LAYOUTS)}")
 
 
-
 def same_bytes(a: Array, b: Array) -> bool:
     """Whether both hold the same bits, NaN payloads and signs of zeros included."""
     if a.shape != b.shape or a.dtype != b.dtype:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import reduce
 from typing import Any
 
 from aicore.testing.difference import Difference
@@ -59,7 +60,7 @@ class Verdict:
         return Verdict(
             first.outcome,
             first.reason,
-            differences[0].worse(differences[1]) if len(differences) == 2 else (differences or [None])[0],
+            reduce(Difference.worse, differences) if differences else None,
             tuple(dict.fromkeys(self.kernels + other.kernels)),
             self.steps + other.steps,
             first.outputs,
@@ -82,10 +83,15 @@ class Score:
             steps += verdict.steps
         return cls(counts, steps)
 
+    @classmethod
+    def from_names(cls, counts: Mapping[str, int], steps: int) -> Score:
+        """From how often each outcome, named by its text, came up."""
+        return cls(Counter({Outcome(name): count for name, count in counts.items()}), steps)
+
     @property
     def value(self) -> float:
-        """From 0 to 1; 0 for a backend that implements nothing."""
-        total = self.counts.total()
+        """From 0 to 1, of the cases for which something had to run; 0 for a backend that implements nothing."""
+        total = self.counts.total() - self.counts[Outcome.RENAMED]
         return self.counts[Outcome.PASSED] / total if total else 0.0
 
     def __str__(self) -> str:

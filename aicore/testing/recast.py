@@ -85,4 +85,4 @@ class Recast:
 
 
 WIDE = Recast(dict.fromkeys(("float16", "bfloat16", "float32"), "float64"))
-"""Everything of floating point in float64; types narrower than 16 bits stay, because casts to them are what is asked."""
+"""Everything of floating point in float64; types below 16 bits stay, because casts to them are what is asked."""

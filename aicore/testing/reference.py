@@ -16,7 +16,7 @@ from aicore.plugins import PluginRegistry
 from aicore.runtime import ReferenceEvaluator, is_control_flow
 from aicore.testing.difference import precision
 from aicore.testing.recast import WIDE, Recast
-from aicore.testing.registries import restricted
+from aicore.testing.registries import RestrictedRegistry
 from aicore.testing.tolerances import Magnitude, tolerance_of
 
 Array = np.ndarray[Any, Any]
@@ -50,13 +50,15 @@ class Reference:
     def __init__(self, registry: PluginRegistry) -> None:
         devices = registry.devices()
         if "cpu" not in devices:
-            raise PluginError("conformance needs a reference: install a plugin that drives cpu, such as aicore-cpu-numpy")
+            raise PluginError(
+                "conformance needs a reference: install a plugin that drives cpu, such as aicore-cpu-numpy"
+            )
         owner = devices["cpu"][0].name
         kernels = [k for k in registry.kernels if k.device == "cpu" and k.variant == REFERENCE]
         # Another plugin's reference counts only for ops that the owner does not know: that plugin's own.
         self._table = KernelTable(sorted(kernels, key=lambda kernel: kernel.plugin != owner))
         self._evaluate = ReferenceEvaluator(self._table)
-        self._registry = restricted(registry, kernels=lambda kernel: kernel in kernels)
+        self._registry = RestrictedRegistry(registry, kernels=kernels)
 
     def evaluate(self, op: Op, *operands: Array | None) -> tuple[Array, ...]:
         """The op's results in the operands' own types."""
@@ -65,12 +67,18 @@ class Reference:
         from aicore.api import compile  # noqa: A004  # only this needs a program
 
         builder = Builder()
-        inputs = [None if a is None else builder.input(f"x{i}", dtype_name(a.dtype), a.shape) for i, a in enumerate(operands)]
+        inputs = [
+            None if a is None else builder.input(f"x{i}", dtype_name(a.dtype), a.shape) for i, a in enumerate(operands)
+        ]
         outputs = as_tuple(builder.apply(op, *inputs))
         graph = builder.graph([v for v in inputs if v is not None], {str(i): v for i, v in enumerate(outputs)})
         program = compile(graph, "cpu", fallback="error", optimize=False, registry=self._registry)
         results = program.run({v.name: a for v, a in zip(inputs, operands, strict=True) if v is not None})
         return tuple(results.values())
+
+    def wide(self, op: Op, *operands: Array | None) -> tuple[Array, ...]:
+        """The op's results with floats in float64, or in types of its own where it takes no float64."""
+        return self._wide(op, operands).results
 
     def expected(self, op: Op, operands: Operands, dtypes: Sequence[str]) -> Expected:
         """Results, and what a backend may be off by.
@@ -80,15 +88,15 @@ class Reference:
         Raises AicoreError where the op means nothing for these operands.
         """
         tolerance = tolerance_of(op)
-        if not tolerance.stores or not any(dtype in FLOATS for dtype in dtypes):
+        if tolerance.is_exact or not any(dtype in FLOATS for dtype in dtypes):
             # Nothing is rounded, and a decision such as x < 0.1 falls where the op's own type has that bound.
             exact = self.evaluate(op, *operands)
             return Expected(exact, tuple(np.zeros(()) for _ in exact), wide=False)
         wide = self._wide(op, operands)
         magnitudes = _magnitudes(tolerance.magnitude, wide)
-        roundings = tolerance.count(op, operands)
+        roundings, stores = tolerance.count(op, operands), tolerance.count_stores(op, operands)
         allowed = tuple(
-            _allowed(array, magnitude, dtype, roundings, tolerance.stores)
+            _allowed(array, magnitude, dtype, roundings, stores)
             for array, magnitude, dtype in zip(wide.results, magnitudes, dtypes, strict=True)
         )
         return Expected(wide.results, allowed, wide.is_wide)
@@ -96,9 +104,7 @@ class Reference:
     def _wide(self, op: Op, operands: Operands) -> _Wide:
         """The op in the widest types that it takes."""
         for recast, only_first in ((WIDE, False), (_KEPT_STATISTICS, False), (WIDE, True), (_KEPT_STATISTICS, True)):
-            wide = [
-                a if a is None or (only_first and i) else recast.array(a) for i, a in enumerate(operands)
-            ]
+            wide = [a if a is None or (only_first and i) else recast.array(a) for i, a in enumerate(operands)]
             try:
                 function = partial(self.evaluate, recast.op(op))
                 return _Wide(function, wide, function(*wide))
@@ -170,7 +176,7 @@ def _numbers(array: Array) -> Array:
     return np.where(np.isfinite(wide), wide, 0.0)
 
 
-def _allowed(want: Array, magnitude: Array, dtype: str, roundings: float, stores: int) -> Array:
+def _allowed(want: Array, magnitude: Array, dtype: str, roundings: float, stores: float) -> Array:
     if dtype not in FLOATS:
         return np.zeros(())
     kind = precision(dtype)

@@ -1,17 +1,18 @@
-"""Installed plugins with less to choose from, and with an eye on what their launchers run."""
+"""Installed plugins with fewer kernels and devices, and with an eye on what their launchers run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from aicore.config import Config
 from aicore.kernels import Kernel
-from aicore.plugins import PluginRegistry
+from aicore.plugins import PluginRecord, PluginRegistry
 from aicore.runtime import Executable, Plan
 
-Keep = Callable[[Kernel], bool]
+if TYPE_CHECKING:
+    from aicore.plugins.activation import Activated
 
 
 @dataclass
@@ -20,45 +21,53 @@ class Watch:
 
     executables: list[Executable] = field(default_factory=list)
 
+    def on(self, device: str) -> list[Executable]:
+        """Those of one device, bodies of loops and branches included."""
+        return [executable for executable in self.executables if executable.plan.device == device]
+
     def steps_run(self, device: str) -> int:
-        """Steps that the device ran, bodies of loops and branches included."""
-        return sum(executable.steps_run for executable in self.executables if executable.plan.device == device)
+        """Steps that the device counted."""
+        return sum(executable.steps_run for executable in self.on(device))
+
+    def planned(self, device: str) -> int:
+        """Steps that one run of every plan of the device takes."""
+        return sum(len(executable.plan.steps) for executable in self.on(device))
 
     def kernels(self, device: str) -> tuple[str, ...]:
         """Names of the kernels in the device's plans, each once."""
-        plans = [executable.plan for executable in self.executables if executable.plan.device == device]
-        return tuple(dict.fromkeys(step.kernel.name for plan in plans for step in plan.steps))
+        return tuple(dict.fromkeys(step.kernel.name for one in self.on(device) for step in one.plan.steps))
 
 
-def restricted(
-    registry: PluginRegistry, *, kernels: Keep | None = None, devices: Sequence[str] | None = None, watch: Watch | None = None
-) -> PluginRegistry:
+class RestrictedRegistry(PluginRegistry):
     """A registry that has only some of the kernels and devices of another.
 
-    kernels: which kernels to keep. devices: names of those to keep; None means all. watch: learns of every launch.
+    kernels: those to keep, in order; None means all. devices: names of those to keep; None means all.
+    watch: learns of every launch.
     """
-    return _Restricted(registry, kernels, devices, watch)
 
-
-class _Restricted(PluginRegistry):
     def __init__(
-        self, base: PluginRegistry, keep: Keep | None, devices: Sequence[str] | None, watch: Watch | None
+        self,
+        base: PluginRegistry,
+        *,
+        kernels: Iterable[Kernel] | None = None,
+        devices: Collection[str] | None = None,
+        watch: Watch | None = None,
     ) -> None:
         super().__init__((), Config())
-        activated = base.activate()
-        owned = {name: own for name, own in activated.devices.items() if devices is None or name in devices}
-        self._seen = replace(
-            activated,
-            kernels=tuple(k for k in activated.kernels if keep is None or keep(k)),
+        whole = base.activate()
+        owned = {name: own for name, own in whole.devices.items() if devices is None or name in devices}
+        self._shown = replace(
+            whole,
+            kernels=whole.kernels if kernels is None else tuple(kernels),
             devices={name: replace(own, launch=_watched(own.launch, watch)) for name, own in owned.items()},
         )
 
-    def activate(self) -> Any:
-        return self._seen
+    def activate(self) -> Activated:
+        return self._shown
 
     @property
-    def records(self) -> Any:
-        return self._seen.records
+    def records(self) -> tuple[PluginRecord, ...]:
+        return self._shown.records
 
 
 def _watched(launch: Callable[[Plan], Executable], watch: Watch | None) -> Callable[[Plan], Executable]:

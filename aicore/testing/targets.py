@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from aicore.errors import ConfigError, PluginError
 from aicore.ir import Op
 from aicore.kernels import REFERENCE, Kernel
+from aicore.ops.control import If, Loop, Scan
 from aicore.plugins import PluginRegistry
-from aicore.testing.registries import Watch, restricted
+from aicore.testing.registries import RestrictedRegistry, Watch
+
+_WALKED = (If, Loop, Scan)
 
 FAST = "fast"
 """As a variant: every kernel but the reference, each in turn."""
@@ -41,7 +44,7 @@ class Target:
                 raise PluginError(f"no kernel on {kind} is called {variant!r}; there are: {', '.join((FAST, *known))}")
         return cls(name, device, variant, registry)
 
-    @property
+    @cached_property
     def kind(self) -> str:
         return self.registry.device(self.device).kind
 
@@ -50,38 +53,39 @@ class Target:
         """Model, driver and library versions of the device."""
         return self.registry.device(self.device).fingerprint
 
-    def kernels(self, op: type[Op]) -> list[Kernel]:
-        """Kernels of the op on the device that this target may use."""
-        return [k for k in self.registry.kernels if k.op is op and k.device == self.kind and self._keeps(k)]
+    def attempts(self, op: type[Op] | None = None) -> list[tuple[PluginRegistry, Watch]]:
+        """A registry for each way to run the op; more than one where each variant takes its turn.
 
-    def attempts(self, op: type[Op]) -> Iterator[tuple[PluginRegistry, Watch]]:
-        """A registry for each way to run the op; more than one where each variant takes its turn."""
-        if self.variant == FAST:
-            variants = list(dict.fromkeys(k.variant for k in self.kernels(op)))
-            for variant in variants or [None]:
-                yield self._attempt(op, variant)
-        else:
-            yield self._attempt(op, None)
+        op: None for a whole graph, for which the selector chooses among all kernels of the target.
+        """
+        turns = self.variant == FAST and op is not None
+        variants = dict.fromkeys(kernel.variant for kernel in self._own if kernel.op is op) if turns else {}
+        return [self._attempt(op, variant) for variant in variants or (None,)]
 
-    def _attempt(self, op: type[Op], variant: str | None) -> tuple[PluginRegistry, Watch]:
+    def _attempt(self, op: type[Op] | None, variant: str | None) -> tuple[PluginRegistry, Watch]:
         watch = Watch()
+        # Kernels of other ops may serve the parts of a fused op, and the nodes of a body.
+        composite = op is None or op.decompose is not Op.decompose or op in _WALKED
+        kernels = [
+            kernel
+            for kernel in (*self._own, *self._others)
+            if (composite or kernel.op is op) and (variant is None or kernel.op is not op or kernel.variant == variant)
+        ]
+        devices = None if self.variant is None else (self.device,)
+        return RestrictedRegistry(self.registry, kernels=kernels, devices=devices, watch=watch), watch
 
-        def keep(kernel: Kernel) -> bool:
-            if kernel.device != self.kind:
-                return True
-            wanted = variant is None or kernel.op is not op or kernel.variant == variant
-            return wanted and self._keeps(kernel)
+    @cached_property
+    def _own(self) -> list[Kernel]:
+        return [k for k in self.registry.kernels if k.device == self.kind and self._keeps(k)]
 
-        devices: Sequence[str] | None = None if self.variant is None else (self.device,)
-        return restricted(self.registry, kernels=keep, devices=devices, watch=watch), watch
+    @cached_property
+    def _others(self) -> list[Kernel]:
+        return [k for k in self.registry.kernels if k.device != self.kind]
 
     def _keeps(self, kernel: Kernel) -> bool:
-        match self.variant:
-            case None:
-                return True
-            case "fast":
-                return kernel.variant != REFERENCE
-        return kernel.variant == self.variant
+        if self.variant == FAST:
+            return kernel.variant != REFERENCE
+        return self.variant is None or kernel.variant == self.variant
 
 
 def split_target(name: str) -> tuple[str, str | None]:
@@ -92,7 +96,9 @@ def split_target(name: str) -> tuple[str, str | None]:
     head, colon, tail = name.partition(":")
     number, more, variant = tail.partition(":")
     if not head or (colon and not tail) or (more and not variant):
-        raise ConfigError(f"target {name!r} is none; write a device such as cpu or cuda:0, or add a variant: cpu:reference")
+        raise ConfigError(
+            f"target {name!r} is none; write a device such as cpu or cuda:0, or add a variant: cpu:reference"
+        )
     if not colon:
         return name, None
     if number.isdigit():

@@ -6,9 +6,10 @@ added up (Higham, Accuracy and Stability of Numerical Algorithms, chapters 2 to 
 
     stores * u(result) * |result|  +  roundings * u(working) * magnitude  +  smallest normal number of the result's type
 
-where `stores` roundings are to the type of the result, `roundings` happen in the working precision, and the magnitude
-is that of what the roundings are relative to. The working precision of float16 and bfloat16 is float32: a backend that
-accumulates in 16 bits is refused on purpose. The last term lets subnormal numbers be flushed to zero.
+where `stores` roundings are to the type of the result (usually one, at the end; more are relative to the magnitude),
+`roundings` happen in the working precision, and the magnitude is that of what is rounded. The working precision of
+float16 and bfloat16 is float32: a backend that accumulates in 16 bits is refused on purpose. The last term lets
+subnormal numbers be flushed to zero.
 
 Integers, bools and texts must be equal, whatever the op.
 """
@@ -50,21 +51,32 @@ class Tolerance:
     reason: the numerics behind both.
     counted: more roundings, which depend on sizes.
     stores: roundings to the type of the result; 0 for results that are copies of operands.
+    stored: more of these, which depend on sizes.
     """
 
     roundings: float
     magnitude: Magnitude
     reason: str
     counted: Count | None = None
-    stores: int = 1
+    stores: float = 1
+    stored: Count | None = None
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether nothing is rounded at all."""
+        return not self.stores
 
     def count(self, op: Op, operands: Sequence[Array | None]) -> float:
         """All roundings in the working precision."""
         return self.roundings + (0.0 if self.counted is None else self.counted(op, operands))
 
+    def count_stores(self, op: Op, operands: Sequence[Array | None]) -> float:
+        """All roundings to the type of the result."""
+        return self.stores + (0.0 if self.stored is None else self.stored(op, operands))
+
 
 def tolerance_of(op: Op) -> Tolerance:
-    """The op's own row of the table, else that of a base class, else the sum of its parts, else the most general one."""
+    """The op's own row of the table, else that of a base class, else the sum of its parts, else the most general."""
     for cls in type(op).__mro__:
         if cls.__name__ in TABLE:
             return TABLE[cls.__name__]
@@ -101,6 +113,11 @@ def _parts(op: Op, operands: Sequence[Array | None]) -> float:
     return 16.0 + _cost(op, operands)
 
 
+def _updates(op: Op, operands: Sequence[Array | None]) -> float:
+    updates = operands[2] if len(operands) > 2 else None
+    return 0.0 if updates is None else float(updates.size)
+
+
 def _operands(op: Op, operands: Sequence[Array | None]) -> float:
     return float(len(operands))
 
@@ -119,8 +136,8 @@ TABLE: Mapping[str, Tolerance] = {
     **_rows(
         "Relu Clip ThresholdedRelu Max Min ConstantOfShape EyeLike OneHot Trilu Abs Sign Neg Ceil Floor Round Gather "
         "GatherElements GatherND Equal Less LessOrEqual Greater GreaterOrEqual And Or Xor Not BitwiseAnd BitwiseOr "
-        "BitwiseXor BitwiseNot BitShift Where IsNaN IsInf Transpose Expand Tile Concat Split ArgMax ArgMin TopK MaxPool "
-        "GlobalMaxPool DepthToSpace SpaceToDepth ReverseSequence ReduceMax ReduceMin TensorScatter NonZero Unique "
+        "BitwiseXor BitwiseNot BitShift Where IsNaN IsInf Transpose Expand Tile Concat Split ArgMax ArgMin TopK "
+        "MaxPool GlobalMaxPool DepthToSpace SpaceToDepth ReverseSequence ReduceMax ReduceMin TensorScatter NonZero Unique "
         "Compress Shape Size Identity Reshape Flatten Squeeze Unsqueeze Slice Pad CenterCropPad Hardmax "
         "NonMaxSuppression",
         Tolerance(0, Magnitude.RESULT, _EXACT, stores=0),
@@ -137,7 +154,9 @@ TABLE: Mapping[str, Tolerance] = {
     "Dropout": Tolerance(2, Magnitude.RESULT, "1 - ratio is rounded, then a quotient is"),
     **_rows(
         "Elu Selu Celu Gelu HardSigmoid HardSwish Mish Softplus Shrink",
-        Tolerance(24, Magnitude.UNIT, "up to eight operations and two functions, on terms as large as x or 1 that cancel"),
+        Tolerance(
+            24, Magnitude.UNIT, "up to eight operations and two functions, on terms as large as x or 1 that cancel"
+        ),
     ),
     **_rows(
         "Sigmoid Swish Softsign",
@@ -145,8 +164,12 @@ TABLE: Mapping[str, Tolerance] = {
     ),
     **_rows(
         "MatMul Gemm Conv ConvTranspose Einsum AveragePool GlobalAveragePool ReduceSum ReduceMean ReduceL1 "
-        "ReduceSumSquare Col2Im ScatterElements ScatterND",
+        "ReduceSumSquare Col2Im",
         Tolerance(4, Magnitude.ABSOLUTE, _SUM, _cost),
+    ),
+    **_rows(
+        "ScatterElements ScatterND",
+        Tolerance(0, Magnitude.ABSOLUTE, "an element is stored after each update that hits it", stored=_updates),
     ),
     "CumSum": Tolerance(0, Magnitude.ABSOLUTE, _SUM, _size),
     **_rows("ReduceProd CumProd", Tolerance(0, Magnitude.RESULT, "each factor is one rounding more", _size)),
@@ -156,27 +179,35 @@ TABLE: Mapping[str, Tolerance] = {
     ),
     **_rows(
         "ReduceLogSum ReduceLogSumExp Softmax LogSoftmax",
-        Tolerance(32, Magnitude.CONDITION, "an exponential turns the rounding of its argument into one of its result",
-                  _size),
+        Tolerance(
+            32, Magnitude.CONDITION, "an exponential turns the rounding of its argument into one of its result", _size
+        ),
     ),
     **_rows(
         "BatchNormalization LayerNormalization RMSNormalization InstanceNormalization GroupNormalization LRN "
         "MeanVarianceNormalization",
-        Tolerance(32, Magnitude.CONDITION, "statistics are sums; subtracting the mean cancels, as the condition tells",
-                  _size),
+        Tolerance(
+            32, Magnitude.CONDITION, "statistics are sums; subtracting the mean cancels, as the condition tells", _size
+        ),
     ),
     "Det": Tolerance(8, Magnitude.CONDITION, "elimination with pivots is backward stable in practice", _size),
     **_rows("RNN GRU LSTM", Tolerance(16, Magnitude.CONDITION, "errors of each step reach all later ones", _recurrent)),
     **_rows(
         "Resize GridSample AffineGrid RoiAlign",
-        Tolerance(64, Magnitude.LARGEST, "coordinates as large as the image are rounded, and so are their weights",
-                  _size),
+        Tolerance(
+            64, Magnitude.LARGEST, "coordinates as large as the image are rounded, and so are their weights", _size
+        ),
     ),
-    **_rows("If Loop Scan", Tolerance(64, Magnitude.CONDITION, "the body's own operations, of unknown number", _size)),
+    **_rows(
+        "If Loop Scan",
+        Tolerance(64, Magnitude.CONDITION, "the body's own operations, each stored in its type", _size, stores=16),
+    ),
 }
 """Rows for the core ops by name; an op of a plugin that is named here, or derives from one, has the same row."""
 
 _PARTS = Tolerance(
     0, Magnitude.CONDITION, "the roundings of the parts, each of which may be stored in the result's type", _parts, 4
 )
-_UNKNOWN = Tolerance(16, Magnitude.CONDITION, "nothing is known of the op but how its result depends on operands", _size)
+_UNKNOWN = Tolerance(
+    16, Magnitude.CONDITION, "nothing is known of the op but how its result depends on operands", _size
+)

@@ -49,7 +49,8 @@ def command_line(tmp_path: Path) -> CommandLine:
         clean = {name: value for name, value in os.environ.items() if not name.startswith("AICORE_")}
         root = Path(aicore.__file__).parent.parent
         search = os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))
-        environment = {**clean, **variables, "PYTHONPATH": search, "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
+        plain = {"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb", "AICORE_CACHE_DIR": str(tmp_path / "cache")}
+        environment = {**clean, **plain, **variables, "PYTHONPATH": search}
         command = [sys.executable, "-c", _DRIVER, str(tmp_path), *arguments]
         return Result(subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False))
 

@@ -46,7 +46,7 @@ def test_two_targets(output: Output) -> None:
     for target in ("cpu", "fake"):
         assert rows[target][-1] == "0.0e+00"
     assert sum(line.startswith("cpu ") for line in text.splitlines()) == 1, "a target named twice is timed once"
-    assert "placement: fake 2/2 nodes" in text
+    assert "placement: fake_gpu 2/2 nodes" in text
     assert "chosen: dim 'batch' of input 'x' = 1, dim 0 of input 'k' = 1" in text
 
 

@@ -91,9 +91,9 @@ def test_every_target_identifies_every_file(output: Output, client: Any, files: 
     assert (status, err) == (0, "")
     for word in ("type on cpu", "type on fake", "notes.md", "[bold]tool[/].py", "0.7500", "yes"):
         assert word in out
-    for target in ("cpu", "fake"):
+    for target, plugin in (("cpu", "cpu_numpy"), ("fake", "fake_gpu")):
         assert f"{target}: 2 files in " in out
-        assert f"{target} 1/1 nodes" in out
+        assert f"{plugin} 1/1 nodes" in out
     assert "2 of 2 files: the targets agree; largest difference of a probability 0.0e+00" in out
     assert sys.modules.get("onnxruntime") is before
     assert "magika" not in sys.modules

@@ -60,7 +60,7 @@ def test_the_summary(output: Output, path: Path) -> None:
         "float32[batch,3,height,width]",
         "112 parameters in 2 constants, 448 B",
         "remove-identities",
-        "placement: cpu ",
+        "placement: cpu_numpy ",
         "memory on cpu: arena ",
         "chosen: dim 'batch' of input 'x' = 1",
     ):

@@ -68,7 +68,7 @@ def test_the_screen_shows_placement_statistics_and_values(path: Path, output: Ou
     row = next(line for line in lines if line.startswith("y ")).split()
     assert row[1:5] == ["float32[2,3]", f"{y.min():.6g}", f"{y.mean():.6g}", f"{y.max():.6g}"]
     assert row[5:] == [*(f"{number:.6g}" for number in y.ravel()[:5]), "..."]
-    assert "placement: fake 2/2 nodes" in lines
+    assert "placement: fake_gpu 2/2 nodes" in lines
     assert any(line.startswith("target fake") for line in lines)
 
 
@@ -84,7 +84,7 @@ def test_json_is_for_scripts(path: Path, tmp_path: Path, output: Output) -> None
         output(path, "-i", f"x={tmp_path}/x.npy", "--random", "--seed", "7", "--json", "-o", tmp_path / "out")
     )
     assert answer["target"] == "cpu"
-    assert answer["placement"] == "cpu 2/2 nodes"
+    assert answer["placement"] == "cpu_numpy 2/2 nodes"
     assert answer["seed"] == 7
     assert answer["chosen"] == ["dim 0 of input 'k' = 1"]
     assert answer["inputs"]["x"] == {"dtype": "float32", "shape": [1, 3], "from": f"{tmp_path}/x.npy"}

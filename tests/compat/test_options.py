@@ -98,7 +98,7 @@ def test_providers(free: Any) -> None:
     assert made.get_providers() == ["FakeExecutionProvider", "CPUExecutionProvider"]
     assert made.get_provider_options()["FakeExecutionProvider"] == {"device_id": "0"}
     same(made.run(["z"], feed())[0], -K)
-    assert str(made.program.placement).startswith("fake 2/2 nodes")
+    assert str(made.program.placement).startswith("fake_gpu 2/2 nodes")
     made = free.InferenceSession(models.mixed(), providers=["FakeExecutionProvider"], provider_options=[{}])
     assert made.program.device.name.startswith("fake")
 

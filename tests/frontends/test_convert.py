@@ -319,7 +319,24 @@ def test_scatter_is_the_old_name_of_scatter_elements() -> None:
 
 
 def test_roi_align_did_not_shift_until_opset_15() -> None:
-    assert CONVERSIONS["", "RoiAlign"][0].until == 15
+    x = np.arange(36, dtype=np.float32).reshape(1, 1, 6, 6)
+    regions = {"rois": np.array([[1, 1, 4, 5]], np.float32), "batches": np.array([0])}
+    options = {"output_height": 2, "output_width": 2, "sampling_ratio": 2}
+    old = one("RoiAlign", x, 10, regions, **options)
+    # bins of 2 rows and 1.5 columns from (1, 1) on: the mean of a ramp is its value at the centre of the bin
+    np.testing.assert_allclose(old[0, 0], [[13.75, 15.25], [25.75, 27.25]], rtol=1e-6)
+    same = {**options, "coordinate_transformation_mode": "output_half_pixel"}
+    np.testing.assert_array_equal(old, one("RoiAlign", x, 16, regions, **same))
+    np.testing.assert_allclose(one("RoiAlign", x, 16, regions, **options), old - 3.5, rtol=1e-6)
+
+
+def test_grid_sample_had_other_names_for_its_modes() -> None:
+    x, grid = floats(1, 1, 4, 4), {"grid": np.clip(floats(1, 3, 3, 2), -1, 1)}
+    for old, new in (("bilinear", "linear"), ("bicubic", "cubic"), ("nearest", "nearest")):
+        np.testing.assert_array_equal(
+            one("GridSample", x, 16, grid, mode=old), one("GridSample", x, 20, grid, mode=new)
+        )
+    np.testing.assert_array_equal(one("GridSample", x, 16, grid), one("GridSample", x, 20, grid))
 
 
 def test_a_variadic_operator_with_one_operand() -> None:

@@ -12,6 +12,7 @@ from onnx import helper
 import aicore
 from aicore.errors import ModelError
 from aicore.frontends.onnx import load_model
+from aicore.frontends.onnx.metadata import overridable_names
 from aicore.ir import subgraphs, verify
 from tests.frontends.models import FLOAT, INT64, model, node, run, tensor
 
@@ -140,6 +141,7 @@ def listed(ir: int) -> onnx.ModelProto:
 def test_an_initializer_that_is_also_an_input_is_a_constant_unless_asked_for(ir: int) -> None:
     graph = load_model(listed(ir))
     assert [v.name for v in graph.inputs] == ["x"]
+    assert overridable_names(graph.metadata) == (("w",) if ir > 3 else ())
     open_graph = load_model(listed(ir), overridable=["w"])
     assert [v.name for v in open_graph.inputs] == ["x", "w"]
     ones = np.ones(2, np.float32)

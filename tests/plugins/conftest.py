@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import importlib_metadata
 import pytest
@@ -42,8 +43,10 @@ class Environment:
     """What is installed in a test."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder = folder / "site"
+        self.cache = folder / "cache"
         self.scans = 0
+        self.folder.mkdir()
 
     def install(
         self,
@@ -85,7 +88,12 @@ class Environment:
             (dist_info / "METADATA").write_text(metadata)
 
     def registry(self, config: Config | None = None) -> PluginRegistry:
-        return PluginRegistry.discover(config or Config())
+        """The installed plugins; without rehearsal unless the configuration asks for it."""
+        return PluginRegistry.discover(config or Config(plugin_timeout=0))
+
+    def rehearsing(self, timeout: float = 60, **settings: Any) -> Config:
+        """A configuration with rehearsal, whose verdicts are kept for this test alone."""
+        return Config(plugin_timeout=timeout, cache_dir=self.cache, **settings)
 
     def imported(self) -> set[str]:
         """Modules of fake distributions that are imported."""
@@ -99,10 +107,11 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Env
 
     def scan() -> importlib_metadata.EntryPoints:
         fake.scans += 1
-        found = importlib_metadata.distributions(path=[str(tmp_path)])
+        found = importlib_metadata.distributions(path=[str(fake.folder)])
         return importlib_metadata.EntryPoints(entry for dist in found for entry in dist.entry_points)
 
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.syspath_prepend(fake.folder)
+    monkeypatch.setenv("AICORE_CACHE_DIR", str(fake.cache))
     monkeypatch.setattr(importlib_metadata, "entry_points", scan)
     forget: list[Callable[[], None]] = [discovery._scan.cache_clear, registry._discovered.cache_clear]
     for clear in forget:

@@ -24,7 +24,7 @@ from aicore.compat.onnxruntime.options import (
 )
 from aicore.compat.onnxruntime.ortvalue import OrtValue, memory_of, tensor_type_name
 from aicore.compat.onnxruntime.providers import Choice, Provider, choose_device, provider_name
-from aicore.frontends.onnx.metadata import PROPERTY
+from aicore.frontends.onnx.metadata import PROPERTY, overridable_names
 from aicore.ir import Dim, Graph, TensorType, Value, is_unknown, retype, substitute, symbol, symbols
 
 Callback = Callable[[list[Any], Any, str], None]
@@ -84,8 +84,10 @@ class InferenceSession(Session):
         source = _checked_source(path_or_bytes)
         self._path = "" if isinstance(source, bytes) else str(source)
         warn_of_unmet(self._options)
-        with translated():
-            self._graph = _with_sizes(aicore.load(source), free_dimensions(self._options))
+        self._source = source
+        self._lock = threading.Lock()
+        self._graph = self._load(frozenset())
+        self._overridable = frozenset(overridable_names(self._graph.metadata))
         self.set_providers(providers or added_providers(self._options), provider_options)
 
     def set_providers(
@@ -93,9 +95,9 @@ class InferenceSession(Session):
     ) -> None:
         """Compile again for the first of these providers that can be used."""
         choice = _forced(self._forced) if self._forced else choose_device(providers, provider_options)
-        optimize = self._options.graph_optimization_level != GraphOptimizationLevel.ORT_DISABLE_ALL
-        with translated():
-            self._program = aicore.compile(self._graph, target=choice.device, optimize=optimize)
+        self._device = choice.device
+        self._program = self._compile(self._graph)
+        self._overriding: dict[frozenset[str], aicore.Program] = {}
         self._provider_options = choice.options
 
     @property
@@ -127,9 +129,29 @@ class InferenceSession(Session):
         if run_options is not None and run_options.terminate:
             raise Fail("Exiting due to terminate flag being set to true.")
         feeds = {name: memory_of(v) if isinstance(v, OrtValue) else v for name, v in input_feed.items()}
+        program = self._program_for(frozenset(feeds) & self._overridable)
         with translated():
-            results = self._program.run(feeds)
+            results = program.run(feeds)
         return [results[name] for name in wanted]
+
+    def _program_for(self, overridden: frozenset[str]) -> aicore.Program:
+        """The program; one in which these initializers are inputs, compiled when such feeds first come."""
+        if not overridden:
+            return self._program
+        with self._lock:
+            if overridden not in self._overriding:
+                self._overriding[overridden] = self._compile(self._load(overridden))
+            return self._overriding[overridden]
+
+    def _load(self, overridden: frozenset[str]) -> Graph:
+        with translated():
+            graph = aicore.load(self._source, overridable=overridden)
+            return _with_sizes(graph, free_dimensions(self._options))
+
+    def _compile(self, graph: Graph) -> aicore.Program:
+        optimize = self._options.graph_optimization_level != GraphOptimizationLevel.ORT_DISABLE_ALL
+        with translated():
+            return aicore.compile(graph, target=self._device, optimize=optimize)
 
     def run_with_ort_values(
         self,
@@ -174,8 +196,9 @@ class InferenceSession(Session):
         return [_node_arg(name, value.type) for name, value in self._graph.outputs]
 
     def get_overridable_initializers(self) -> list[NodeArg]:
-        """None: aicore folds initializers when it compiles."""
-        return []
+        """Initializers that the model also lists as inputs: an array fed under such a name replaces the value."""
+        inputs = self._load(self._overridable).inputs if self._overridable else ()
+        return [_node_arg(value.name, value.type) for value in inputs if value.name in self._overridable]
 
     def get_modelmeta(self) -> ModelMetadata:
         return _metadata(self._graph.metadata)

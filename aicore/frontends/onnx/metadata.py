@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 import onnx
 
@@ -14,7 +15,12 @@ PROPERTY = "property:"
 OPSET = "opset:"
 """Prefix of the keys that hold the version of an imported domain; the standard one is ai.onnx."""
 
+OVERRIDABLE = "overridable"
+"""Key of the initializers that the model lists as inputs, as a JSON list."""
+
 _STATE = "aicore.state"
+_OVERRIDABLE_SINCE = 4
+"""Before this IR version every initializer had to be listed as an input, so the list says nothing."""
 _TEXTS = ("producer_name", "producer_version", "domain")
 
 
@@ -22,7 +28,7 @@ def read_metadata(model: onnx.ModelProto) -> dict[str, str]:
     """The texts of a model; those that it leaves empty are left out.
 
     Keys: producer_name, producer_version, domain, description, graph_name, graph_description, model_version,
-    ir_version, `opset:<domain>` and `property:<key>`.
+    ir_version, overridable, `opset:<domain>` and `property:<key>`.
     """
     found = {name: getattr(model, name) for name in _TEXTS}
     found["description"] = model.doc_string
@@ -30,6 +36,10 @@ def read_metadata(model: onnx.ModelProto) -> dict[str, str]:
     found["graph_description"] = model.graph.doc_string
     found["model_version"] = str(model.model_version) if model.HasField("model_version") else ""
     found["ir_version"] = str(model.ir_version)
+    listed = {value.name for value in model.graph.input}
+    overridable = [tensor.name for tensor in model.graph.initializer if tensor.name in listed]
+    if overridable and model.ir_version >= _OVERRIDABLE_SINCE:
+        found[OVERRIDABLE] = json.dumps(overridable)
     for entry in model.opset_import:
         found[f"{OPSET}{_lenient(entry.domain) or 'ai.onnx'}"] = str(entry.version)
     for prop in model.metadata_props:
@@ -41,6 +51,11 @@ def read_metadata(model: onnx.ModelProto) -> dict[str, str]:
 def _lenient(text: str | bytes) -> str:
     """Descriptions do not matter enough to refuse a model for a byte that is not UTF-8."""
     return text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+
+
+def overridable_names(metadata: Mapping[str, str]) -> tuple[str, ...]:
+    """Initializers that `load_model` makes inputs when asked to, by the metadata of the graph that it gave."""
+    return tuple(json.loads(metadata.get(OVERRIDABLE, "[]")))
 
 
 def read_state(model: onnx.ModelProto) -> tuple[tuple[str, str], ...]:

@@ -1,4 +1,4 @@
-"""Upsample and Resize, whose coordinates opset 11 made explicit."""
+"""Upsample and Resize, whose coordinates opset 11 made explicit, and GridSample."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import numpy as np
 
 from aicore.frontends.onnx.convert.source import Results, SourceNode, converts
 from aicore.ir import Value
+
+_GRID_MODES = {"bilinear": "linear", "bicubic": "cubic"}
 
 
 @converts("Upsample")
@@ -73,3 +75,11 @@ def _nearest(node: SourceNode, x: Value, scales: Any, rounding: str) -> Value:
 
 def _is_empty(value: Value | None) -> bool:
     return value is not None and value.shape is not None and value.shape == (0,)
+
+
+@converts("GridSample", until=19)
+def grid_sample(node: SourceNode) -> Results:
+    """Opset 20 renamed the modes, as images may have more than two axes."""
+    mode = node.read("mode")
+    results: Results = node.build(*node.inputs, mode=_GRID_MODES.get(mode, mode))
+    return results

@@ -11,6 +11,7 @@ from aicore.errors import ExecutionError
 from aicore.kernels import Kernel, kernel
 from aicore.ops.scatter import Col2Im, ScatterElements, ScatterND, TensorScatter
 from aicore_cpu_numpy.reference._indices import counted_from_front, numbers_of
+from aicore_cpu_numpy.reference._precision import widen
 
 Array = np.ndarray[Any, Any]
 
@@ -79,8 +80,9 @@ def col2im(op: Col2Im, x: Array, image_shape: Array | None = None, block_shape: 
     strides, pads, dilations = op.window(rank)
     padded = [image[i] + pads[i] + pads[rank + i] for i in range(rank)]
     counts = [(padded[i] - (block[i] - 1) * dilations[i] - 1) // strides[i] + 1 for i in range(rank)]
-    y = np.zeros((x.shape[0], x.shape[1] // int(np.prod(block)), *padded), x.dtype)
-    columns = x.reshape(*y.shape[:2], *block, *counts)
+    wide = widen(x)
+    y = np.zeros((x.shape[0], x.shape[1] // int(np.prod(block)), *padded), wide.dtype)
+    columns = wide.reshape(*y.shape[:2], *block, *counts)
     for offset in np.ndindex(*block):
         covered = tuple(
             slice(place * dilation, place * dilation + (count - 1) * stride + 1, stride)
@@ -88,7 +90,7 @@ def col2im(op: Col2Im, x: Array, image_shape: Array | None = None, block_shape: 
         )
         y[:, :, *covered] += columns[:, :, *offset]
     inner = tuple(slice(pads[i], pads[i] + image[i]) for i in range(rank))
-    return y[:, :, *inner]
+    return y[:, :, *inner].astype(x.dtype, copy=False)
 
 
 def _write(y: Array, places: tuple[Array, ...], updates: Array, reduction: str) -> None:
