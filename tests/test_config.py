@@ -69,7 +69,7 @@ def test_false(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["soon", "-1", "nan", "inf", "1 s"])
 def test_a_bad_number_of_seconds_names_the_variable(text: str) -> None:
-    with pytest.raises(ConfigError, match="AICORE_PLUGIN_TIMEOUT=.* choose 0 or a positive number"):
+    with pytest.raises(ConfigError, match=r"AICORE_PLUGIN_TIMEOUT=.* choose 0 or a positive number"):
         from_environment({"AICORE_PLUGIN_TIMEOUT": text})
 
 

@@ -35,7 +35,7 @@ LAYERS: dict[str, set[str]] = {
     "compat": JOINED,
     "onnx_backend": JOINED,
     "testing": JOINED,
-    "report": JOINED,
+    "report": JOINED | {"testing"},
     "nn": JOINED,
     "cli": JOINED | {"testing", "report", "compat", "nn"},
     "__main__": {"cli"},

@@ -18,7 +18,9 @@ def new(
     transform: Annotated[
         bool, typer.Option("--transform", help="No device: only an op, its pass, and a kernel for cpu.")
     ] = False,
-    native: Annotated[bool, typer.Option("--native", help="With a kernel in C++, built by CMake and pybind11.")] = False,
+    native: Annotated[
+        bool, typer.Option("--native", help="With a kernel in C++, built by CMake and pybind11.")
+    ] = False,
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where the plugin's own folder is made.")
     ] = Path(),

@@ -15,7 +15,7 @@ from aicore.cli.new_command import new
 if TYPE_CHECKING:
     from aicore.plugins.states import PluginRecord
 
-app = typer.Typer(add_completion=False, no_args_is_help=True)
+app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode="markdown")
 app.command()(doctor)
 app.command()(new)
 
@@ -24,7 +24,7 @@ _COLOURS = {"active": "green", "failed": "bold red", "incompatible": "red", "una
 
 @app.callback()
 def plugins() -> None:
-    """Show which backends are installed, and why one is not used."""
+    """Show which backends are installed, and why one is not used; begin a new one."""
 
 
 @app.command("list")

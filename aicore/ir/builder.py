@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -32,6 +33,8 @@ class Namespace:
         return cls(**attributes)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
+        if not self.core_ops:
+            importlib.import_module("aicore.ops")  # fills core_ops; by name, since this layer does not know that one
         cls = self.core_ops.get(name)
         if cls is None:
             raise AttributeError(f"no core op is called {name!r}; write op.apply({name}(...), ...) for a plugin's op")

@@ -14,7 +14,6 @@ from aicore.errors import PluginError
 from aicore.plugins.conflicts import Contest, find_duplicates, find_owners
 from aicore.plugins.discovery import Candidate
 from aicore.plugins.loading import Contribution, UnavailableError, load_plugin
-from aicore.plugins.rehearsal import Rehearsal, rehearse
 from aicore.plugins.states import PluginRecord, State
 from aicore.plugins.symptoms import Symptom, advice, symptom_of, symptom_of_ending
 
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from aicore.ir import Op
     from aicore.kernels import Kernel
     from aicore.passes import Pass
+    from aicore.plugins.rehearsal import Rehearsal
     from aicore.runtime import Device, Executable, Plan
 
 _log = logging.getLogger("aicore.plugins")
@@ -66,6 +66,7 @@ def activate(candidates: Iterable[Candidate], config: Config) -> Activated:
     An installed one is rehearsed first, unless a verdict on exactly this version and these files is remembered.
     """
     from aicore.ops import CORE  # needs NumPy, which listing plugins does not
+    from aicore.plugins.rehearsal import rehearse  # nor does it need this
 
     candidates = tuple(candidates)
     rehearsals = rehearse((c for c in candidates if c.record.state is State.COMPATIBLE), config)

@@ -18,13 +18,14 @@ from typing import Any
 
 from aicore.config import child_environment
 from aicore.plugins.discovery import Candidate
-from aicore.plugins.verdicts import Ending
+from aicore.plugins.endings import Ending
 
 _SCRIPT = Path(__file__).with_name("_child.py")
 _START_SECONDS = 120.0
 """Time in which the child has to start Python and import aicore. A busy machine must not look like a bad plugin."""
 _POLL_SECONDS = 0.01
 _OUTPUT_BYTES = 8192
+_STACK_HEADINGS = ("Fatal Python error:", "Windows fatal exception:", "Timeout (")  # of faulthandler
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 
 
@@ -65,7 +66,10 @@ def run_children(
         while waiting or running:
             while waiting and len(running) < most:
                 name, candidates = waiting.popleft()
-                running[name] = _Child(candidates, limit)
+                try:
+                    running[name] = _Child(candidates, limit)
+                except OSError as error:
+                    reports[name] = ChildReport(Ending.NOT_STARTED, f"the child process cannot start: {error}")
             time.sleep(_POLL_SECONDS)
             for name, child in list(running.items()):
                 report = child.poll()
@@ -80,7 +84,10 @@ def run_children(
 
 
 class _Child:
+    """A child process and its files. Raises OSError when they cannot be made."""
+
     def __init__(self, candidates: Sequence[Candidate], limit: float) -> None:
+        plugins = [_describe(candidate) for candidate in candidates]
         self._limit = limit
         self._packages = {candidate.item.entry.module.partition(".")[0] for candidate in candidates if candidate.item}
         self._folder = tempfile.TemporaryDirectory(prefix="aicore-", ignore_cleanup_errors=True)
@@ -89,31 +96,21 @@ class _Child:
         self._output = Path(self._folder.name, "output").open("w+b")  # noqa: SIM115  # `close` closes it
         self._started = time.monotonic()
         self._began: float | None = None
-        self._process: subprocess.Popen[bytes] | None = None
-        self._refusal = ""
         request = {
             "path": [os.path.abspath(folder) for folder in sys.path],  # also '', the current folder
             "report": str(self._report),
             "stack_after": limit * 0.9,
-            "plugins": [_describe(candidate) for candidate in candidates],
+            "plugins": plugins,
         }
         try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", str(_SCRIPT), json.dumps(request)],
-                stdin=subprocess.DEVNULL,
-                stdout=self._output,
-                stderr=subprocess.STDOUT,
-                env=child_environment(),
-                start_new_session=True,  # so that its own children end with it
-            )
-        except (OSError, ValueError) as error:  # ValueError: no sys.executable in an embedded Python
-            self._refusal = f"{type(error).__name__}: {error}"
+            self._process = self._start(json.dumps(request))
+        except OSError:
+            self._remove_files()
+            raise
 
     def poll(self) -> ChildReport | None:
         """The report, if the child has ended or its time is over."""
-        if self._process is None:
-            return ChildReport(Ending.NOT_STARTED, f"the child process cannot start: {self._refusal}")
-        status = self._status(self._process)
+        status = self._status()
         now = time.monotonic()
         if self._began is None and self._report.exists():
             self._began = now
@@ -130,6 +127,21 @@ class _Child:
     def close(self) -> None:
         """End the child if it runs, and remove its files."""
         self._kill()
+        self._remove_files()
+
+    def _start(self, request: str) -> subprocess.Popen[bytes]:
+        if not sys.executable:
+            raise OSError("this Python is embedded in another program")
+        return subprocess.Popen(
+            [sys.executable, "-P", str(_SCRIPT), request],
+            stdin=subprocess.DEVNULL,
+            stdout=self._output,
+            stderr=subprocess.STDOUT,
+            env=child_environment(),
+            start_new_session=True,  # so that its own children end with it
+        )
+
+    def _remove_files(self) -> None:
         self._output.close()
         self._folder.cleanup()
 
@@ -148,7 +160,8 @@ class _Child:
 
     def _where(self, output: str) -> str:
         """The innermost line of the plugin's own code that the stack shows, else the innermost line of any code."""
-        frames = [(frame["file"], frame["line"]) for frame in _FRAME.finditer(output)]
+        stack = max(output.rfind(heading) for heading in _STACK_HEADINGS)
+        frames = [(frame["file"], frame["line"]) for frame in _FRAME.finditer(output, stack)] if stack >= 0 else []
         own = [(file, line) for file, line in frames if self._packages.intersection(Path(file).with_suffix("").parts)]
         file, line = next(iter(own or frames), ("", ""))
         return f" at {file}, line {line}" if file else ""
@@ -158,8 +171,9 @@ class _Child:
         self._output.seek(max(0, size - _OUTPUT_BYTES))
         return self._output.read().decode(errors="replace")
 
-    def _status(self, process: subprocess.Popen[bytes]) -> int | None:
+    def _status(self) -> int | None:
         """The exit status, or None while it runs. What it leaves running is ended with it."""
+        process = self._process
         if process.returncode is not None or not hasattr(os, "waitid"):
             return process.poll()
         try:
@@ -174,7 +188,7 @@ class _Child:
 
     def _kill(self) -> None:
         process = self._process
-        if process is None or process.returncode is not None:
+        if process.returncode is not None:
             return
         try:
             if hasattr(os, "killpg"):

@@ -222,18 +222,23 @@ def find_module(name: str) -> ModuleSpec | None:
     """Where a module is, or None. Imports nothing, unlike `find_spec` of a dotted name."""
     top, *rest = name.split(".")
     spec = find_spec(top)
-    for depth in range(len(rest)):
+    for depth in range(1, len(rest) + 1):
         if spec is None or spec.submodule_search_locations is None:
             return None
-        spec = _find_below(".".join([top, *rest[: depth + 1]]), list(spec.submodule_search_locations))
+        spec = _find_below(".".join([top, *rest[:depth]]), list(spec.submodule_search_locations))
     return spec
 
 
 def _find_below(name: str, folders: list[str]) -> ModuleSpec | None:
-    """A submodule. Looks for the file itself first, since a finder lists the whole folder."""
-    stem = os.path.join(folders[0], name.rpartition(".")[2]) if len(folders) == 1 else ""
-    if stem and os.path.isfile(f"{stem}.py") and not os.path.isdir(stem):  # of two, the import system takes the folder
-        return spec_from_file_location(name, f"{stem}.py")
+    """A submodule, looked for where it mostly is first, since a finder lists the whole folder."""
+    stems = [os.path.join(folder, name.rpartition(".")[2]) for folder in folders]
+    parts = [stem for stem in stems if os.path.isdir(stem)]
+    if len(stems) == 1 and not parts and os.path.isfile(f"{stems[0]}.py"):
+        return spec_from_file_location(name, f"{stems[0]}.py")
+    if parts and not any(os.path.isfile(os.path.join(part, "__init__.py")) for part in parts):
+        namespace = ModuleSpec(name, None, is_package=True)  # a finder would ask for its parent, which is not imported
+        namespace.submodule_search_locations = parts
+        return namespace
     return PathFinder.find_spec(name, folders)
 
 

@@ -11,11 +11,12 @@ from aicore.errors import PluginError
 from aicore.plugins.child_process import ChildReport, run_children
 from aicore.plugins.device_names import parse_device
 from aicore.plugins.discovery import PLUGINS, Candidate, discover, installed
+from aicore.plugins.endings import Ending
 from aicore.plugins.rehearsal import rehearse, remember
 from aicore.plugins.states import Finding, PluginRecord, State
 from aicore.plugins.surroundings import Problem, examine_surroundings, uses_cupy
 from aicore.plugins.symptoms import Symptom, advice, symptom_of, symptom_of_ending
-from aicore.plugins.verdicts import Ending, VerdictCache
+from aicore.plugins.verdicts import VerdictCache
 
 _TOGETHER = "all that work alone, together"
 _DETAIL_CHARACTERS = 4000

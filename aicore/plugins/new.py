@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ def plan_plugin(
         raise ConfigError(f"a transform plugin launches no device, so it cannot have device {device!r}")
     if licence not in LICENCES:
         raise ConfigError(f"there is no text for licence {licence!r}; choose from {', '.join(LICENCES)}")
-    kind = "" if transform else _device(device or package, records)
+    kind = "" if transform else _device(package if device is None else device, records)
     plugin = NewPlugin(distribution, package, kind, native, licence, author or f"the authors of {distribution}")
     _check_op(plugin)
     return plugin
@@ -156,8 +157,9 @@ def _names(name: str) -> tuple[str, str]:
     package = distribution.replace("-", "_")
     if not package.isidentifier() or keyword.iskeyword(package):
         raise ConfigError(f"{name!r} would be the module {package!r}, which Python cannot import; choose another name")
-    if package in sys.stdlib_module_names or package in ("aicore", "src", "tests"):
-        raise ConfigError(f"{name!r} would hide the module {package!r}; choose another name")
+    found = find_spec(package)  # without an origin it is a folder that happens to be called so
+    if package in (*sys.stdlib_module_names, "src", "tests") or (found is not None and found.origin is not None):
+        raise ConfigError(f"{name!r} would hide another module {package!r}; choose another name")
     return distribution, package
 
 

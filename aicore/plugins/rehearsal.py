@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from aicore.config import Config
 from aicore.plugins.discovery import Candidate
+from aicore.plugins.endings import Ending
 from aicore.plugins.fingerprint import fingerprint
-from aicore.plugins.verdicts import Ending, Verdict, VerdictCache
+from aicore.plugins.verdicts import Verdict, VerdictCache
 
 if TYPE_CHECKING:
     from aicore.plugins.child_process import ChildReport

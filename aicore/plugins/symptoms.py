@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from aicore.plugins.discovery import upgrade_advice
+from aicore.plugins.endings import Ending
 from aicore.plugins.loading import IMPORT
 from aicore.plugins.states import Finding, PluginRecord
-from aicore.plugins.verdicts import Ending
 
 
 class Symptom(NamedTuple):

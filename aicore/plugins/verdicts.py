@@ -9,28 +9,15 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from aicore.config import Config
+from aicore.plugins.endings import Ending
 
 _FORMAT = 1
 _LARGEST = 1 << 16
 """Bytes of the largest file that is read; a verdict needs a hundredth of it."""
-
-
-class Ending(StrEnum):
-    """How the child process that loaded a plugin ended."""
-
-    RETURNED = "returned"
-    """The plugin gave control back, be it with an exception."""
-    CRASHED = "crashed"
-    HUNG = "hung"
-    EXITED = "exited"
-    """It ended the process, or tried to."""
-    NOT_STARTED = "not started"
-    """The child came to an end before it touched the plugin, which is no fault of the plugin."""
 
 
 @dataclass(frozen=True, slots=True)

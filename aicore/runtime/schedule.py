@@ -59,10 +59,10 @@ class Segment:
     outputs: tuple[Value, ...]
 
 
-def place_nodes(graph: Graph, target: Backend, fallbacks: Sequence[Backend]) -> Placement:
+def place_nodes(graph: Graph, target: Backend, fallbacks: Sequence[Backend], advice: str = "") -> Placement:
     """Put each node on the target if it can run it, else on the first fallback that can.
 
-    Raises UnsupportedError naming the node and what each device says when none can.
+    Raises UnsupportedError naming the node and what each device says when none can; it ends with the advice.
     """
     devices: dict[Node, str] = {}
     selections: dict[Node, Selection] = {}
@@ -74,7 +74,7 @@ def place_nodes(graph: Graph, target: Backend, fallbacks: Sequence[Backend]) -> 
         elif only_renames(node):
             device = _device_of_operand(node, home, target.name)
         else:
-            device, selection, refusal = _choose(node, target, fallbacks)
+            device, selection, refusal = _choose(node, target, fallbacks, advice)
             selections[node] = selection
             if refusal:
                 refusals[node] = refusal
@@ -96,14 +96,14 @@ def make_segments(graph: Graph, placement: Placement) -> list[Segment]:
     return _with_ends(graph, groups)
 
 
-def _choose(node: Node, target: Backend, fallbacks: Sequence[Backend]) -> tuple[str, Selection, str]:
+def _choose(node: Node, target: Backend, fallbacks: Sequence[Backend], advice: str) -> tuple[str, Selection, str]:
     reasons: list[str] = []
     for backend in (target, *fallbacks):
         try:
             return backend.name, backend.select(node), reasons[0] if reasons else ""
         except UnsupportedError as error:
             reasons.append(str(error))
-    raise UnsupportedError(f"{node}: {'; '.join(dict.fromkeys(reasons))}")
+    raise UnsupportedError(f"{node}: {'; '.join(dict.fromkeys(reasons))}{advice}")
 
 
 def _in_short(node: Node, reason: str) -> str:

@@ -177,6 +177,8 @@ class Specialiser:
         self.graph = graph
         self._target = target
         self._fallbacks = () if options.fallback == "error" else tuple(fallbacks)
+        forbidden = ", ".join(backend.plugin or backend.name for backend in fallbacks if not self._fallbacks)
+        self._advice = f"; fallback='warn' or 'quiet' lets {forbidden} try it" if forbidden else ""
         self._options = options
         self._optimise = optimise
         self.home = home
@@ -249,7 +251,7 @@ class Specialiser:
 
     def _specialise(self, signature: Signature) -> Specialised:
         graph, report = self._optimise(retype(self.graph, signature))
-        placement = place_nodes(graph, self._target, self._fallbacks)
+        placement = place_nodes(graph, self._target, self._fallbacks, self._advice)
         if placement.refusals:
             self._tell(str(placement))
         devices = {name: backend.device for name, backend in self._backends.items()}

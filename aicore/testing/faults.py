@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from aicore.ir import Builder, Graph, Node, Value, as_tuple, retype
+from aicore.ir import Builder, Graph, Node, Value, as_tuple
 from aicore.passes import Culprit, Pass, bisect, close, default_passes, run_passes, specialise_passes
 from aicore.plugins import PluginRegistry, plugin_registry
 from aicore.runtime import type_of
@@ -25,6 +25,7 @@ from aicore.testing.wholes import (
     node_cases,
     own_values,
     pass_context,
+    specialised,
     wide_outputs,
     wide_values,
 )
@@ -120,7 +121,7 @@ def _in_passes(whole: Whole, target: Target, reference: Reference) -> Fault | No
         if culprit.match >= 0:
             return _pass_fault(whole, graph, passes, culprit, target, reference)
         # These are right; the next ones see what they leave, for the sizes of these inputs.
-        graph = _specialised(run_passes(graph, passes, pass_context(target, reference))[0], whole.feeds)
+        graph = specialised(run_passes(graph, passes, pass_context(target, reference))[0], whole.feeds)
     return None
 
 
@@ -153,7 +154,7 @@ def _matched(before: Graph, after: Graph, known: Mapping[Value, Array]) -> tuple
     used = {v for node in before.nodes if node in kept for v in node.inputs} | {v for _, v in before.outputs}
     given = {value: Value(f"x{i}", type_of(known[value]), None, value.dims) for i, value in enumerate(read)}
     builder = Builder()
-    env: dict[Value | None, Value] = {**given}
+    env: dict[Value | None, Value] = {old: new for old, new in given.items()}  # noqa: C416  # a wider key type
     for node in gone:
         operands = [value if value is None else env.get(value, value) for value in node.inputs]
         results = builder.apply(node.op, *operands, names=[v.name for v in node.outputs], origin=node.origin)
@@ -188,12 +189,8 @@ def _optimised(whole: Whole, target: Target, reference: Reference) -> Graph:
     """The graph as a compilation for the target leaves it."""
     graph = whole.graph
     for passes in (default_passes(target.registry.passes), specialise_passes()):
-        graph = run_passes(_specialised(graph, whole.feeds), passes, pass_context(target, reference))[0]
+        graph = run_passes(specialised(graph, whole.feeds), passes, pass_context(target, reference))[0]
     return graph
-
-
-def _specialised(graph: Graph, feeds: Feeds) -> Graph:
-    return retype(graph, [type_of(np.asarray(feeds[value.name])) for value in graph.inputs])
 
 
 def _made_by(node: Node) -> str:

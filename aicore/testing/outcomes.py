@@ -32,8 +32,10 @@ class Outcome(StrEnum):
     def is_right(self) -> bool:
         return self is not Outcome.FAILED
 
-
-_RANK = {outcome: i for i, outcome in enumerate(Outcome)}
+    @property
+    def rank(self) -> int:
+        """0 for the best."""
+        return list(Outcome).index(self)
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class Verdict:
 
     def worse(self, other: Verdict) -> Verdict:
         """Both together: the worse outcome with its reason, and what both ran."""
-        first, second = sorted((self, other), key=lambda verdict: -_RANK[verdict.outcome])
+        first, second = sorted((self, other), key=lambda verdict: -verdict.outcome.rank)
         differences = [v.difference for v in (first, second) if v.difference is not None]
         return Verdict(
             first.outcome,

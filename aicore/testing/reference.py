@@ -180,11 +180,11 @@ def _allowed(want: Array, magnitude: Array, dtype: str, roundings: float, stores
     if dtype not in FLOATS:
         return np.zeros(())
     kind = precision(dtype)
-    working = precision("float64" if dtype == "float64" else "float32").roundoff
+    working = precision("float64" if dtype == "float64" else "float32")
     stored = np.abs(_numbers(want)) if stores == 1 else magnitude
-    limit: Array = stores * kind.roundoff * stored + roundings * working * magnitude
+    limit: Array = stores * kind.roundoff * stored + roundings * working.roundoff * magnitude
     # A result in float64 has no wider reference: both sides round.
-    return limit * (2 if dtype == "float64" else 1) + kind.smallest
+    return limit * (2 if dtype == "float64" else 1) + kind.roundoff * kind.smallest + working.smallest
 
 
 _KEPT_STATISTICS = Recast(WIDE.dtypes, kept=frozenset({"stash_type"}))

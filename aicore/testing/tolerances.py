@@ -4,12 +4,13 @@ Let u be the unit roundoff (2^-24 for float32). The standard model of arithmetic
 error of at most u, and n of them one after the other at most n u / (1 - n u), of the sum of the magnitudes of what is
 added up (Higham, Accuracy and Stability of Numerical Algorithms, chapters 2 to 4). So an element may be off by
 
-    stores * u(result) * |result|  +  roundings * u(working) * magnitude  +  smallest normal number of the result's type
+    stores * u(result) * |result|  +  roundings * u(working) * magnitude  +  what is lost near zero
 
 where `stores` roundings are to the type of the result (usually one, at the end; more are relative to the magnitude),
 `roundings` happen in the working precision, and the magnitude is that of what is rounded. The working precision of
-float16 and bfloat16 is float32: a backend that accumulates in 16 bits is refused on purpose. The last term lets
-subnormal numbers be flushed to zero.
+float16 and bfloat16 is float32: a backend that accumulates in 16 bits is refused on purpose. The last term is
+half the distance between subnormal numbers of the result's type, and the smallest normal number of the working
+precision, so that subnormal numbers of that may be flushed to zero.
 
 Integers, bools and texts must be equal, whatever the op.
 """
@@ -137,8 +138,8 @@ TABLE: Mapping[str, Tolerance] = {
         "Relu Clip ThresholdedRelu Max Min ConstantOfShape EyeLike OneHot Trilu Abs Sign Neg Ceil Floor Round Gather "
         "GatherElements GatherND Equal Less LessOrEqual Greater GreaterOrEqual And Or Xor Not BitwiseAnd BitwiseOr "
         "BitwiseXor BitwiseNot BitShift Where IsNaN IsInf Transpose Expand Tile Concat Split ArgMax ArgMin TopK "
-        "MaxPool GlobalMaxPool DepthToSpace SpaceToDepth ReverseSequence ReduceMax ReduceMin TensorScatter NonZero Unique "
-        "Compress Shape Size Identity Reshape Flatten Squeeze Unsqueeze Slice Pad CenterCropPad Hardmax "
+        "MaxPool GlobalMaxPool DepthToSpace SpaceToDepth ReverseSequence ReduceMax ReduceMin TensorScatter NonZero "
+        "Unique Compress Shape Size Identity Reshape Flatten Squeeze Unsqueeze Slice Pad CenterCropPad Hardmax "
         "NonMaxSuppression",
         Tolerance(0, Magnitude.RESULT, _EXACT, stores=0),
     ),

@@ -11,12 +11,12 @@ import numpy as np
 
 from aicore.api import compile  # noqa: A004  # aicore.compile
 from aicore.errors import AicoreError, ConfigError, UnsupportedError
-from aicore.ir import FLOATS, Graph, Node, Op, Sample, Value, numpy_dtype
+from aicore.ir import FLOATS, Graph, Node, Op, Sample, Value, numpy_dtype, retype
 from aicore.kernels import KernelTable, Selector
 from aicore.passes import Pass, default_passes, specialise_passes
 from aicore.plugins import PluginRegistry
 from aicore.rewrite import Context
-from aicore.runtime import is_control_flow
+from aicore.runtime import is_control_flow, type_of
 from aicore.testing.cases import Case, dtype_of, kind_of
 from aicore.testing.difference import Difference, measure, precision
 from aicore.testing.outcomes import Outcome, Verdict
@@ -64,21 +64,21 @@ class Whole:
         return reduce(Difference.worse, differences, Difference())
 
 
-def check_whole(whole: Whole, target: Target, optimize: bool = True, reuse_memory: bool = True) -> Verdict:
-    """How the whole graph ends on the target: run twice, with all passes or without."""
+def check_whole(whole: Whole, target: Target, *, reuse_memory: bool = True, keep_outputs: bool = False) -> Verdict:
+    """How the whole graph ends on the target, with all passes and run twice."""
     registry, watch = target.attempts()[0]
     device = target.device
     try:
-        program = compile(
-            whole.graph, device, fallback="quiet", optimize=optimize, reuse_memory=reuse_memory, registry=registry
-        )
-        difference = whole.compare(program.run(whole.feeds)).worse(whole.compare(program.run(whole.feeds)))
+        program = compile(whole.graph, device, fallback="quiet", reuse_memory=reuse_memory, registry=registry)
+        first, second = program.run(whole.feeds), program.run(whole.feeds)
+        difference = whole.compare(first).worse(whole.compare(second))
     except UnsupportedError as error:
         return Verdict(Outcome.UNSUPPORTED, str(error))
     except Exception as error:  # noqa: BLE001  # a backend may raise anything, and that is a verdict
         text = str(error) if isinstance(error, AicoreError) else f"{type(error).__name__}: {error}"
         return Verdict(Outcome.FAILED, text)
-    verdict = Verdict(Outcome.PASSED, "", difference, watch.kernels(device), watch.steps_run(device))
+    outputs = tuple(second.values()) if keep_outputs else ()
+    verdict = Verdict(Outcome.PASSED, "", difference, watch.kernels(device), watch.steps_run(device), outputs)
     if difference.text:
         return replace(verdict, outcome=Outcome.FAILED, reason=difference.text)
     placement = program.placement
@@ -90,16 +90,24 @@ def check_whole(whole: Whole, target: Target, optimize: bool = True, reuse_memor
 
 
 def node_cases(graph: Graph, feeds: Feeds, reference: Reference) -> Iterator[tuple[Node, Case]]:
-    """Each node of the graph as a case, on the operands that the references compute in the graph's own types.
+    """Each node of the graph as a case, on the operands that the references compute, rounded to the graph's own types.
 
     So an error is charged to the node that makes it, and to none after it.
     """
-    known = own_values(graph, feeds, reference)
+    known = {
+        value: array.astype(numpy_dtype(value.dtype), copy=False)
+        for value, array in wide_values(graph, feeds, reference).items()
+    }
     for number, node in enumerate(graph.nodes):
         operands = tuple(_operand(value, known) for value in node.inputs)
         constant = tuple(i for i, v in enumerate(node.inputs) if v is not None and v.constant is not None)
         sample = Sample(node.op, operands, constant, node.outputs[0].name)
         yield node, Case(type(node.op).__name__, number, sample, dtype_of(sample), kind_of(node.op, operands))
+
+
+def specialised(graph: Graph, feeds: Feeds) -> Graph:
+    """The graph inferred again for the sizes of these inputs."""
+    return retype(graph, [type_of(np.asarray(feeds[value.name])) for value in graph.inputs])
 
 
 def wide_outputs(

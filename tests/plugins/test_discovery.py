@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from typing import Any
 
@@ -103,6 +104,52 @@ def test_a_bad_info_is_a_failure_of_that_plugin_alone(environment: Any, info: st
 def test_a_missing_info_module_is_a_failure(environment: Any) -> None:
     environment.add_dist_info("gone", "Name: gone\nVersion: 1\n", "[aicore.plugins]\ng=os\n[aicore.plugin_info]\ng=g.i")
     assert record_of(environment, "g").reason == "g.i cannot be read: PluginError: there is no module g.i"
+
+
+def test_an_info_module_inside_namespace_packages_is_found(environment: Any) -> None:
+    part = environment.folder / "a_namespace" / "part"
+    part.mkdir(parents=True)
+    (part / "info.py").write_text("from aicore.plugins.info import PluginInfo\nINFO = PluginInfo('transform')\n")
+    entries = "[aicore.plugins]\nn = a_namespace.part.plugin\n[aicore.plugin_info]\nn = a_namespace.part.info:INFO"
+    environment.add_dist_info("namespaced", "Name: namespaced\nVersion: 1\n", entries)
+    assert record_of(environment, "n").kind == "transform"
+    assert "a_namespace" not in sys.modules
+
+
+@pytest.mark.parametrize("lies", ["a_namespace.part", "a_namespace.no_such.info", "a_namespace.part.info.deeper"])
+def test_what_is_no_info_module_is_a_failure(environment: Any, lies: str) -> None:
+    part = environment.folder / "a_namespace" / "part"
+    part.mkdir(parents=True)
+    (part / "info.py").write_text("")
+    entries = f"[aicore.plugins]\nn = a_namespace.part.plugin\n[aicore.plugin_info]\nn = {lies}:INFO"
+    environment.add_dist_info("namespaced", "Name: namespaced\nVersion: 1\n", entries)
+    record = record_of(environment, "n")
+    assert (record.state, record.finding) == (State.FAILED, "import error")
+    assert record.reason == f"{lies}:INFO cannot be read: PluginError: there is no module {lies}"
+
+
+@pytest.mark.parametrize(
+    ("requires", "fits"),
+    [
+        ("aicore>=0.1,<99", True),
+        ("aicore >= 0.1.0", True),
+        ("aicore (>=0.1)", True),
+        ("aicore[all]>=0.1", True),
+        ("aicore>=0.1; python_version > '3'", True),
+        ("aicore~=0.1", True),
+        ("aicore==0.1.*", True),
+        ("aicore>=0.1,<0.1.0", False),
+        ("aicore!=0.1.0", False),
+        ("aicore>=1.0rc1", False),
+        ("aicore_gpu>=99", True),
+        ("aicore-gpu>=99", True),
+        ("aicore.gpu>=99", True),
+        ("aicorex>=99", True),
+    ],
+)
+def test_requirements_are_read_as_pip_reads_them(environment: Any, requires: str, fits: bool) -> None:
+    environment.install_device("npu", "npu", requires=requires)
+    assert record_of(environment, "npu").state is (State.COMPATIBLE if fits else State.INCOMPATIBLE)
 
 
 def test_a_half_removed_distribution_hides_no_other(environment: Any) -> None:

@@ -7,6 +7,7 @@ import logging
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,9 +18,10 @@ import pytest
 from aicore.config import Config
 from aicore.errors import PluginError
 from aicore.plugins import State, child_process
+from aicore.plugins.endings import Ending
 from aicore.plugins.fingerprint import fingerprint
 from aicore.plugins.rehearsal import rehearse
-from aicore.plugins.verdicts import Ending, Verdict, VerdictCache
+from aicore.plugins.verdicts import Verdict, VerdictCache
 
 DEADLY = {
     "crash": ("import ctypes; ctypes.string_at(0)", r"its import crashed with SIGSEGV at .*plugin\.py, line 1"),
@@ -119,10 +121,29 @@ def test_processes_that_a_plugin_starts_neither_block_nor_outlive_it(environment
     rehearsals = rehearse([candidate_of(environment, "bad", Config())], environment.rehearsing(5))
     assert time.monotonic() - started < 60
     assert rehearsals["bad"].verdict.passed == (not last)
-    pid = int((environment.folder / "pid").read_text())
+    wait_for_the_end(int((environment.folder / "pid").read_text()))
+
+
+@pytest.mark.skipif(not hasattr(os, "killpg"), reason="process groups are POSIX")
+def test_an_interrupt_ends_the_children(environment: Any) -> None:
+    environment.install("hanging", f"import os, time\nopen({str(environment.folder)!r} + '/pid', 'w').write"
+                        "(str(os.getpid()))\ntime.sleep(3600)")  # fmt: skip
+    pid_file = environment.folder / "pid"
+    environment.install("quick", f"import os, time\nwhile not os.path.exists({str(pid_file)!r}): time.sleep(0.01)")
+
+    def interrupt(name: str) -> None:
+        raise KeyboardInterrupt
+
+    jobs = {name: [candidate_of(environment, name, Config())] for name in ("hanging", "quick")}
+    with pytest.raises(KeyboardInterrupt):
+        child_process.run_children(jobs, 100, interrupt)
+    wait_for_the_end(int(pid_file.read_text()))
+
+
+def wait_for_the_end(pid: int) -> None:
     deadline = time.monotonic() + 20
     while _runs(pid):
-        assert time.monotonic() < deadline, "the plugin's own child process outlived it"
+        assert time.monotonic() < deadline, f"process {pid} still runs"
         time.sleep(0.05)
 
 
@@ -187,11 +208,21 @@ def test_output_of_a_plugin_stays_in_the_child(environment: Any, capfd: pytest.C
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.parametrize(
+    ("module", "name", "value"),
+    [
+        (sys, "executable", "/no/such/python"),
+        (sys, "executable", ""),
+        (sys, "executable", None),
+        (tempfile, "tempdir", "/no/such/folder"),
+    ],
+)
 def test_a_child_that_cannot_start_is_no_fault_of_the_plugin(
-    environment: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+    environment: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+    module: Any, name: str, value: str | None,
+) -> None:  # fmt: skip
     environment.install_device("good", "npu")
-    monkeypatch.setattr(sys, "executable", str(environment.folder / "no_python"))
+    monkeypatch.setattr(module, name, value)
     config = environment.rehearsing()
     record = environment.registry(config).plugin("good")
     assert (record.state, record.rehearsal) == (State.ACTIVE, "")

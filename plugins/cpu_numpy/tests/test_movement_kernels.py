@@ -200,6 +200,13 @@ def test_col2im_adds_overlapping_blocks() -> None:
     check(run(padded, np.array([[[1.0, 2.0], [10.0, 20.0]]])), [[[10, 2, 20]]])
 
 
+def test_col2im_adds_narrow_floats_up_in_float32() -> None:
+    """The middle pixel is 2048 + 1 + 1; float16 has no 2049 and would stay at 2048."""
+    columns = np.zeros((1, 3, 3), np.float16)
+    columns[0, [2, 1, 0], [0, 1, 2]] = 2048, 1, 1
+    check(run(Col2Im(image_shape=(5,), block_shape=(3,)), columns), [[[0, 0, 2050, 0, 0]]])
+
+
 def test_split_into_unequal_and_empty_parts() -> None:
     check(run(Split(0, 3), ROW), ([0, 1], [2, 3], [4]))
     check(run(Split(0, 3), ROW, ints(0, 5, 0)), ([], [0, 1, 2, 3, 4], []))
