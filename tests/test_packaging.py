@@ -34,5 +34,5 @@ def test_a_wheel_holds_its_package_and_nothing_else(package: str, tmp_path: Path
     files = set(zipfile.ZipFile(wheel).namelist())
     assert {name.partition("/")[0] for name in files if ".dist-info/" not in name} == {package}
     assert f"{package}/py.typed" in files
-    in_tree = {str(p.relative_to(source)) for p in (source / package).rglob("*.py")}
+    in_tree = {p.relative_to(source).as_posix() for p in (source / package).rglob("*") if p.is_file()}
     assert in_tree - files == set()

@@ -189,6 +189,7 @@ def _fields(plugin: NewPlugin) -> dict[str, Any]:
     else:
         summary = "A fused op for aicore: its pass, and a kernel for cpu"
     return {
+        "dot": ".",  # packaging tools leave out files whose names begin with one
         "distribution": plugin.distribution,
         "package": plugin.package,
         "plugin": plugin.package,

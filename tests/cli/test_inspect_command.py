@@ -153,10 +153,10 @@ def test_several_parts(output: Output) -> None:
 
 def test_why_a_rule_did_not_match(output: Output) -> None:
     text = output("--why-not", "fuse-GemmAct")
-    # fuse-MatMulAddAct comes first and has taken the only activation.
+    # fuse-ConvAct comes first and has taken the only activation.
     assert text == "fuse-GemmAct matched 0 times\nnearest miss: there is no Activation in the graph\n"
     answer = json.loads(output("--why-not", "fuse-GemmAct", "--json"))
-    assert answer == {"rule": "fuse-GemmAct", "matches": 0, "why_not": "there is no Gemm in the graph"}
+    assert answer == {"rule": "fuse-GemmAct", "matches": 0, "why_not": "there is no Activation in the graph"}
 
 
 def test_the_nearest_miss_names_the_node_and_the_guard(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
