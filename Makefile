@@ -64,7 +64,7 @@ bench: models  ## run the benchmarks
 clean:  ## remove environments, caches and builds
 	rm -rf $(VENV) $(DEMO) $(OCR) .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	rm -rf build dist *.egg-info plugins/*/build plugins/*/*.egg-info tests/*/build tests/*/*.egg-info
-	find aicore plugins tests tools -name __pycache__ -prune -exec rm -rf {} +
+	find aicore benchmarks examples plugins tests tools -name __pycache__ -prune -exec rm -rf {} +
 
 # An environment is made anew when a pyproject changes, so that it never holds what is no longer asked for.
 $(VENV)/.stamp: $(PROJECTS)

@@ -8,7 +8,8 @@ from os import PathLike
 from typing import TYPE_CHECKING, TypeAlias
 
 from aicore.config import FallbackPolicy, from_environment, parse_fallback
-from aicore.ir import Graph, Op, TensorType, substitute, symbols, verify
+from aicore.errors import ConfigError
+from aicore.ir import Graph, Op, TensorType, substitute, symbols, verify, walk_graphs
 from aicore.kernels import KernelTable, Selector
 from aicore.passes import Report, default_passes, required_passes, run_passes, specialise_passes
 from aicore.plugins import PluginRegistry, plugin_registry
@@ -71,8 +72,11 @@ def compile(  # the public name, aicore.compile
     capacity: how many sets of input shapes to keep compiled.
     registry: plugins to use instead of the installed ones.
 
-    Raises PluginError when the target cannot be used, UnsupportedError when a node can run nowhere.
+    Raises PluginError when the target cannot be used, UnsupportedError when a node can run nowhere, ConfigError for an
+    option that is not among its choices.
     """
+    if not isinstance(capacity, int) or capacity < 1:
+        raise ConfigError(f"capacity={capacity!r} is no number of sets of shapes; choose 1 or more")
     config = from_environment()
     registry = plugin_registry() if registry is None else registry
     graph = model if isinstance(model, Graph) else load(model, registry=registry)
@@ -80,11 +84,12 @@ def compile(  # the public name, aicore.compile
     if why:
         _log.info("%s", why)
     table = KernelTable(registry.kernels)
+    _check_overrides(kernels or {}, table, graph)
     build = _BackendBuilder(registry, table, kernels or {})
     backend = build(name)
     options = Options(
         fallback=parse_fallback(fallback) if fallback is not None else config.fallback,
-        memory=MemoryOptions(reuse=reuse_memory, poison=config.debug if poison is None else poison),
+        memory=MemoryOptions(reuse_memory, config.debug if poison is None else poison, config.memory_limit),
         capacity=capacity,
     )
     fallbacks = [build("cpu")] if backend.device.kind != "cpu" and _has_device(registry, "cpu") else []
@@ -94,6 +99,21 @@ def compile(  # the public name, aicore.compile
     home = backend.name if backend.device.kind == "cpu" else HOST  # the CPU's memory is the host's
     specialiser = Specialiser(optimised, backend, fallbacks, options, passes.specialised, home)
     return Program(optimised, backend.device, specialiser, why or f"target {backend.name}: asked for", (report,))
+
+
+def _check_overrides(kernels: Mapping[str, str], table: KernelTable, graph: Graph) -> None:
+    """Raise ConfigError for a choice of kernels that no node could ever follow, such as one with a typo."""
+    if not isinstance(kernels, Mapping):
+        raise ConfigError(f"kernels={kernels!r} is no mapping of ops or nodes to variants")
+    if not kernels:
+        return
+    ops = {kernel.op.__name__ for kernel in table}
+    nodes = {value.name for inner in walk_graphs(graph) for node in inner.nodes for value in node.outputs}
+    for name, variant in kernels.items():
+        if name not in ops | nodes:
+            raise ConfigError(f"kernels={kernels!r}: {name!r} is neither an op with kernels nor a node of the model")
+        if not isinstance(variant, str) or not variant:
+            raise ConfigError(f"kernels={kernels!r}: {variant!r} is no name of a variant")
 
 
 class _Passes:

@@ -14,6 +14,7 @@ from aicore.errors import ConfigError
 FallbackPolicy = Literal["error", "warn", "quiet"]
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"", "0", "false", "no", "off"})
+_UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _NAMES = frozenset(
     {
         "AICORE_PLUGINS",
@@ -22,6 +23,7 @@ _NAMES = frozenset(
         "AICORE_TARGET",
         "AICORE_FALLBACK",
         "AICORE_CACHE_DIR",
+        "AICORE_MEMORY_LIMIT",
         "AICORE_DEBUG",
     }
 )
@@ -38,6 +40,7 @@ class Config:
     target: device to compile for when the caller names none; None means the best active one.
     fallback: what happens to a node that the target cannot run: raise, run elsewhere and say so, or run elsewhere.
     cache_dir: folder of caches; None means the platform's user cache folder.
+    memory_limit: bytes that one run may take; None means what the system has left.
     debug: verify the whole graph after each pass, poison dead buffers, keep full tracebacks in the CLI.
     """
 
@@ -47,6 +50,7 @@ class Config:
     target: str | None = None
     fallback: FallbackPolicy = "warn"
     cache_dir: Path | None = None
+    memory_limit: int | None = None
     debug: bool = False
 
 
@@ -67,6 +71,7 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Config:
         target=env.get("AICORE_TARGET", "").strip() or None,
         fallback=parse_fallback(env.get("AICORE_FALLBACK", "").strip() or "warn", "AICORE_FALLBACK"),
         cache_dir=Path(cache_dir) if cache_dir else None,
+        memory_limit=_bytes(env.get("AICORE_MEMORY_LIMIT", "").strip(), "AICORE_MEMORY_LIMIT"),
         debug=parse_bool(env.get("AICORE_DEBUG", ""), "AICORE_DEBUG"),
     )
 
@@ -101,6 +106,19 @@ def _seconds(text: str, name: str) -> float:
     if not 0 <= seconds < math.inf:  # false for NaN too
         raise ConfigError(f"{name}={text!r} is no number of seconds; choose 0 or a positive number")
     return seconds
+
+
+def _bytes(text: str, name: str) -> int | None:
+    """`500000`, `512MiB` or `2GiB` as a number of bytes."""
+    if not text:
+        return None
+    digits = text.rstrip("KMGTiB")
+    scale = _UNITS.get(text[len(digits) :])
+    if scale is None or not (digits.isascii() and digits.isdigit() and len(digits) <= 18):
+        raise ConfigError(
+            f"{name}={text!r} is no size; write bytes, or a number with {', '.join(filter(None, _UNITS))}"
+        )
+    return int(digits) * scale
 
 
 def _names(text: str) -> frozenset[str]:

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from aicore.errors import InputError
+from aicore.errors import ExecutionError, InputError
 from aicore.ir import Graph, TensorType
 from aicore.runtime import HOST, Device, Explanation, Placement, Plan, Profile, Specialised, Specialiser, type_of
 from aicore.runtime.explanation import plans_of
-from aicore.runtime.feeds import check_shapes, read_feeds
+from aicore.runtime.feeds import check_shapes, read_feeds, read_shapes
 
 Array = np.ndarray[Any, Any]
 
@@ -51,7 +51,7 @@ class Program:
         """(output, input) pairs: the caller passes such an output as that input of the next call."""
         return self.graph.state
 
-    def __call__(self, **feeds: Any) -> dict[str, Array]:
+    def __call__(self, /, **feeds: Any) -> dict[str, Array]:
         """Outputs by name, for inputs by name; `run` takes names that are no identifiers."""
         return self.run(feeds)
 
@@ -62,9 +62,13 @@ class Program:
         outputs: names of the outputs wanted; None means all.
         Raises InputError naming the input or output that does not fit, ExecutionError when a kernel fails.
         """
-        self._check_outputs(outputs or ())
+        if outputs is not None:
+            self._check_outputs(outputs)
         arrays = read_feeds(self.graph.inputs, feeds)
-        results = self._specialise(arrays).run(self._entering(arrays))
+        try:
+            results = self._specialise(arrays).run(self._entering(arrays))
+        except MemoryError as error:
+            raise ExecutionError(f"no memory is left for the run: {error}") from error
         names = [name for name, _ in self.graph.outputs]
         named = dict(zip(names, self._leaving(results), strict=True))
         return named if outputs is None else {name: named[name] for name in outputs}
@@ -79,10 +83,7 @@ class Program:
 
     def specialise(self, shapes: Mapping[str, Sequence[int]]) -> None:
         """Compile ahead for inputs of these shapes. Raises InputError when one does not fit."""
-        missing = [name for name in self.inputs if name not in shapes]
-        if missing:
-            raise InputError(f"no shape for input {missing[0]!r}: {self.inputs[missing[0]]}")
-        sizes = [tuple(shapes[name]) for name in self.inputs]
+        sizes = read_shapes(self.graph.inputs, shapes)
         check_shapes(self.graph.inputs, sizes)
         signature = zip(self.inputs.values(), sizes, strict=True)
         self._latest = self._specialiser.get(tuple(TensorType(tensor.dtype, size) for tensor, size in signature))
@@ -124,7 +125,9 @@ class Program:
         self._specialiser.release()
 
     def _check_outputs(self, names: Iterable[str]) -> None:
-        known = self.outputs
+        known = list(self.outputs)
+        if isinstance(names, str) or not isinstance(names, Iterable):
+            raise InputError(f"outputs must be a list of names, got {names!r}; the program has {known}")
         unknown = [name for name in names if name not in known]
         if unknown:
             raise InputError(f"no such output {unknown[0]!r}; the program has {', '.join(map(repr, known))}")
@@ -157,14 +160,21 @@ class BoundProgram:
 
     def __init__(self, program: Program, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
         program._check_outputs(outputs)
+        if not isinstance(outputs, Mapping):
+            raise InputError(f"outputs must map names to arrays, got {type(outputs).__name__}")
         missing = [name for name in program.outputs if name not in outputs]
         if missing:
             raise InputError(f"no array for output {missing[0]!r}: {program.outputs[missing[0]]}")
+        if not isinstance(inputs, Mapping):
+            raise InputError(f"inputs must map names to arrays, got {type(inputs).__name__}")
         for name, array in (*inputs.items(), *outputs.items()):
             _check_dense(name, array)
+        locked = [name for name, array in outputs.items() if not array.flags.writeable]
+        if locked:
+            raise InputError(f"the array bound to output {locked[0]!r} is read-only")
         self._program = program
         self._inputs = read_feeds(program.graph.inputs, inputs)
-        self._outputs = [outputs[name] for name in program.outputs]
+        self._outputs = [np.asarray(outputs[name]) for name in program.outputs]
         self._specialised = program._specialise(self._inputs)
         for (name, value), array in zip(self._specialised.graph.outputs, self._outputs, strict=True):
             given = type_of(array)

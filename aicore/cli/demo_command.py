@@ -16,7 +16,7 @@ from aicore.cli._inputs import Json
 from aicore.cli._report import print_json, show, table, working
 from aicore.errors import InputError, UnsupportedError
 
-app = typer.Typer(add_completion=False)
+app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 _SKIPPED_FOLDERS = frozenset({"__pycache__", "build", "dist", "node_modules"})
 _FILES_OF_A_KIND = 2
 _MOST_FILES = 32
@@ -42,9 +42,13 @@ class TargetRun:
 
 @app.command()
 def demo(
-    files: Annotated[list[Path] | None, typer.Argument(help="Files to identify; without any, aicore's own.")] = None,
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="FILE", help="Files to identify; without any, some of aicore's own."),
+    ] = None,
     target: Annotated[
-        list[str] | None, typer.Option("--target", "-t", help="Device; may be repeated. Default: every usable one.")
+        list[str] | None,
+        typer.Option("--target", "-t", metavar="DEVICE", help="Device; may be repeated. Default: every usable one."),
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -257,6 +257,8 @@ class _Memory(_Part):
         yield from _memory_lines(subject)
         for plan in subject.program.plan:
             largest = _largest(plan.buffers)
+            if not largest:
+                continue  # the arena holds workspaces alone
             yield ""
             yield f"the {len(largest)} largest buffers in the arena on {plan.device}:"
             rows = [(b.name, str(b.type), size_text(b.nbytes), f"{b.offset:,}") for b in largest]

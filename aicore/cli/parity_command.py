@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from aicore.testing.targets import Target
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
-_SHOWN_ROWS = 20
+_SHOWN_ROWS = 12
 _EPILOG = """\
 `aicore parity --targets cpu:reference,cpu:fast,cuda --html parity.html`  every op, on references, fast kernels and CUDA
 
@@ -179,8 +179,8 @@ def _writable(file: Path, write: Callable[[], Any]) -> None:
 def _show(matrix: Matrix) -> None:
     show(table(["target", "score", "device, or why it is not used"], [_score(matrix, c) for c in matrix.columns]), "")
     wrong = [row for row in matrix.rows() if any(not cell.verdict.outcome.is_right for cell in _cells(matrix, row))]
-    shown = wrong or sorted(matrix.rows(), key=lambda row: -_nearness(matrix, row))
-    what = f"{len(wrong)} rows are wrong" if wrong else "nothing is wrong; the rows nearest to their limits:"
+    shown = wrong or sorted(matrix.rows(), key=lambda row: -_largest_error(matrix, row))
+    what = f"{len(wrong)} rows are wrong" if wrong else "nothing is wrong; the largest relative errors:"
     show(f"{len(matrix.rows())} rows, {len(matrix.entries)} cases: {what}")
     names = [column.name for column in matrix.columns if not column.reason]
     lines = [(row.name, row.dtype, row.kind, *(_cell(row, name) for name in names)) for row in shown[:_SHOWN_ROWS]]
@@ -200,9 +200,9 @@ def _cells(matrix: Matrix, row: Row) -> Iterator[Any]:
     return filter(None, (row.cell(column.name) for column in matrix.columns))
 
 
-def _nearness(matrix: Matrix, row: Row) -> float:
+def _largest_error(matrix: Matrix, row: Row) -> float:
     differences = [cell.verdict.difference for cell in _cells(matrix, row)]
-    return max((d.share for d in differences if d is not None), default=0.0)
+    return max((d.max_relative for d in differences if d is not None), default=0.0)
 
 
 def _cell(row: Row, column: str) -> str:

@@ -17,7 +17,13 @@ from typing import TypeAlias
 from aicore.errors import GraphError
 
 _UNKNOWN = "?"
+_ANY_SIGN = "?any"
+"""Begins the names of unknowns that stand for a result of arithmetic, which need not be a size."""
 _fresh = itertools.count()
+_LONGEST = 4096
+"""Characters of an expression. Arithmetic of a file may square a polynomial again and again; a longer one is unknown."""
+_MOST_PRODUCTS = 4096
+_LARGEST = 1 << 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +68,7 @@ class DimExpr:
 
     def __add__(self, other: Dim) -> Dim:
         if isinstance(other, int):
-            return DimExpr(self.terms, self.constant + other)
+            return _bounded(self.terms, self.constant + other)
         other = as_expr(other)
         terms = Counter(dict(self.terms))
         for atoms, factor in other.terms:
@@ -83,8 +89,10 @@ class DimExpr:
     def __mul__(self, other: Dim) -> Dim:
         if isinstance(other, int):
             scaled = tuple((atoms, factor * other) for atoms, factor in self.terms)
-            return DimExpr(scaled, self.constant * other) if other else 0
+            return _bounded(scaled, self.constant * other) if other else 0
         other = as_expr(other)
+        if len(self.terms) * len(other.terms) > _MOST_PRODUCTS:
+            return _of_any_sign()
         terms: Counter[Product] = Counter()
         for (left, a), (right, b) in itertools.product(_all_terms(self), _all_terms(other)):
             terms[tuple(sorted(left + right, key=str))] += a * b
@@ -96,7 +104,7 @@ class DimExpr:
     def __floordiv__(self, divisor: Dim) -> Dim:
         if isinstance(divisor, DimExpr):
             exact = _exact_quotient(self, divisor)
-            return _atom(FloorDiv(self, divisor)) if exact is None else exact
+            return _quotient(self, divisor) if exact is None else exact
         if divisor == 0:
             raise GraphError(f"dimension {self} is divided by zero")
         whole = _canonical(
@@ -105,7 +113,7 @@ class DimExpr:
         rest = _canonical(Counter({a: c for a, c in self.terms if c % divisor}), self.constant % divisor)
         if isinstance(rest, int):  # 0 <= rest < divisor: nothing is lost
             return whole
-        return whole + _atom(FloorDiv(rest, as_expr(divisor)))
+        return whole + _quotient(rest, as_expr(divisor))
 
     def __mod__(self, divisor: Dim) -> Dim:
         return self - (self // divisor) * divisor
@@ -123,6 +131,11 @@ def symbol(name: str) -> DimExpr:
 def unknown() -> DimExpr:
     """A dim that nothing else equals."""
     return _atom(f"{_UNKNOWN}{next(_fresh)}")
+
+
+def may_be_negative(name: str) -> bool:
+    """Whether the symbol stands for a number rather than a size."""
+    return name.startswith(_ANY_SIGN)
 
 
 def as_expr(dim: Dim) -> DimExpr:
@@ -190,8 +203,20 @@ def _from_tree(tree: ast.expr) -> Dim:
     raise ValueError("unexpected syntax")
 
 
+def _of_any_sign() -> DimExpr:
+    return _atom(f"{_ANY_SIGN}{next(_fresh)}")
+
+
 def _atom(atom: Atom) -> DimExpr:
     return DimExpr((((atom,), 1),))
+
+
+def _bounded(terms: tuple[tuple[Product, int], ...], constant: int) -> DimExpr:
+    """The expression, or an unknown in place of one that is too long to go on with."""
+    if max([abs(constant), *(abs(factor) for _, factor in terms)]) > _LARGEST:
+        return _of_any_sign()
+    expr = DimExpr(terms, constant)
+    return expr if len(str(expr)) <= _LONGEST else _of_any_sign()
 
 
 def _atom_text(atom: Atom) -> str:
@@ -201,6 +226,10 @@ def _atom_text(atom: Atom) -> str:
     if atom.startswith(_UNKNOWN) or (atom.isidentifier() and atom.isascii() and not keyword.iskeyword(atom)):
         return atom
     return '"' + atom.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+
+
+def _quotient(numerator: DimExpr, denominator: DimExpr) -> DimExpr:
+    return _bounded((((FloorDiv(numerator, denominator),), 1),), 0)
 
 
 def _product_text(atoms: Product, factor: int) -> str:
@@ -214,7 +243,7 @@ def _all_terms(expr: DimExpr) -> list[tuple[Product, int]]:
 
 def _canonical(terms: Mapping[Product, int], constant: int) -> Dim:
     kept = sorted(((a, c) for a, c in terms.items() if c), key=lambda term: tuple(map(str, term[0])))
-    return DimExpr(tuple(kept), constant) if kept else constant
+    return _bounded(tuple(kept), constant) if kept else constant
 
 
 def _exact_quotient(numerator: DimExpr, denominator: DimExpr) -> Dim | None:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+from aicore.errors import InferenceError
 from aicore.ir.dims import is_unknown, symbols
+from aicore.ir.dtypes import numpy_dtype
 from aicore.ir.op import Op, as_tuple
 from aicore.ir.types import TensorType
 from aicore.ir.value import KNOWN_LIMIT, Value
 
+MOST_BYTES = (1 << 63) - 1
+"""Bytes of an array, were its dims of 0 at least 1: NumPy makes none that is larger, not even an empty one."""
+MOST_DIMS = 64
 _MOST_KEPT = 16_384
 _kept: dict[Any, tuple[TensorType, ...]] = {}
 
@@ -17,17 +23,30 @@ def infer_types(op: Op, inputs: tuple[Value | None, ...]) -> tuple[TensorType, .
     """Types of the outputs. The same op on operands of which the same is known has the same types.
 
     A result with a fresh unknown dim is inferred anew each time: two nodes with data-dependent sizes must not seem equal.
-    Raises what `op.infer` raises.
+    Raises what `op.infer` raises, and InferenceError for a result that no array can hold.
     """
     key = (op, tuple(map(_facts, inputs)))
     found = _kept.get(key)
     if found is None:
         found = as_tuple(op.infer(*inputs))
+        for tensor in found:
+            check_possible(tensor)
         if not _has_fresh_unknown(found, inputs):
             if len(_kept) >= _MOST_KEPT:
                 _kept.clear()
             _kept[key] = found
     return found
+
+
+def check_possible(tensor: TensorType) -> None:
+    """Raise InferenceError for a type that no array can have: a negative dim, too many dims, too many bytes."""
+    sizes = [dim for dim in tensor.shape or () if isinstance(dim, int)]
+    if any(size < 0 for size in sizes):
+        raise InferenceError(f"the result would be {tensor}, which has a negative dim")
+    if len(tensor.shape or ()) > MOST_DIMS:
+        raise InferenceError(f"the result would have rank {tensor.rank}; arrays have at most {MOST_DIMS} dims")
+    if math.prod(max(size, 1) for size in sizes) * numpy_dtype(tensor.dtype).itemsize > MOST_BYTES:
+        raise InferenceError(f"the result would be {tensor}, which is larger than any array can be")
 
 
 def _facts(value: Value | None) -> Any:

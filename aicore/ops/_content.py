@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from aicore.ir.dims import Dim, DimExpr, FloorDiv, Shape
+from aicore.ir.dims import Dim, DimExpr, FloorDiv, Shape, may_be_negative
 from aicore.ir.value import Value
 
 Decide: TypeAlias = Callable[..., "Dim | None"]
@@ -55,7 +55,9 @@ def is_nonnegative(dim: Dim) -> bool:
 
 
 def _is_nonnegative_atom(atom: str | FloorDiv) -> bool:
-    return isinstance(atom, str) or (is_nonnegative(atom.numerator) and is_nonnegative(atom.denominator))
+    if isinstance(atom, str):
+        return not may_be_negative(atom)
+    return is_nonnegative(atom.numerator) and is_nonnegative(atom.denominator)
 
 
 def less_equal(a: Dim, b: Dim) -> bool | None:

@@ -118,7 +118,7 @@ class Loop(Op):
         """The number of iterations where nothing can stop the loop early."""
         content = None if trip_count is None else trip_count.content
         goes_on = cond is None or (cond.known is not None and bool(cond.known.all()))
-        if not content or not goes_on or not _keeps_condition(self.body):
+        if not content or not goes_on or not keeps_condition(self.body):
             return unknown()
         return max(content[0], 0) if isinstance(content[0], int) else content[0]
 
@@ -286,7 +286,7 @@ def _one(held: Value, dtype: str) -> TensorType:
     return TensorType(dtype, (1,) if held.shape == (1,) else ())
 
 
-def _keeps_condition(body: Graph) -> bool:
+def keeps_condition(body: Graph) -> bool:
     """Whether the body hands on its condition as it came in, or a constant true."""
     value = body.outputs[0][1]
     while (node := body.producer.get(value)) is not None and type(node.op).__name__ == "Identity":

@@ -18,6 +18,7 @@ from aicore.ops._pointwise import floats, integers
 from aicore.ops.base import broadcast, ensure, need_dtype, same_dtype
 
 ELLIPSIS = "..."
+_LETTERS = frozenset(string.ascii_letters)
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,8 @@ def parse_equation(equation: str) -> tuple[list[str], str]:
     inputs = left.split(",")
     for term in (*inputs, *([output] if arrow else [])):
         letters = term.replace(ELLIPSIS, "", 1)
-        ensure(all(c in string.ascii_letters for c in letters), f"{equation!r} has a malformed term {term!r}")
+        if not set(letters) <= _LETTERS:  # the text is long when the terms are many: it is not made for each of them
+            ensure(False, f"{equation!r} has a malformed term {term!r}")
     counts = Counter(label for term in inputs for label in _labels(term))
     if not arrow:
         once = sorted(label for label, count in counts.items() if count == 1 and label != ELLIPSIS)

@@ -84,7 +84,7 @@ class Gemm(Op):
             return TensorType(a.dtype, None)
         rows, inner = a.shape[::-1] if self.transA else a.shape
         other, columns = b.shape[::-1] if self.transB else b.shape
-        marks = f"{shape_text(a.shape)}{'ᵀ' * self.transA} @ {shape_text(b.shape)}{'ᵀ' * self.transB}"
+        marks = f"{shape_text(a.shape)}{'ᵀ' if self.transA else ''} @ {shape_text(b.shape)}{'ᵀ' if self.transB else ''}"
         ensure(same_dim(inner, other), f"inner dimensions differ: {marks}")
         if c is not None and c.shape is not None:
             fits = len(c.shape) <= 2 and all(

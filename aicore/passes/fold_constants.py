@@ -19,11 +19,15 @@ class FoldConstants(Pass):
     """Evaluates nodes whose operands are all constant, through the evaluator that the context carries.
 
     max_bytes: a larger result is left to the run, unless it is no larger than the constants that it replaces.
+    max_total: so is every result beyond this sum, or a small file could fill the memory with constants.
+    max_work: so is a node with more operations, or a small file could keep the compiler busy for hours.
     Random ops, and ops that hold sub-graphs, are left alone.
     """
 
     name: ClassVar[str] = "fold-constants"
     max_bytes: int = 1 << 26
+    max_total: int = 1 << 29
+    max_work: int = 1 << 33
 
     def apply(self, graph: Graph, ctx: Context) -> Graph:
         if ctx.evaluate is None:
@@ -31,23 +35,32 @@ class FoldConstants(Pass):
             return graph
         folded = Substitution()
         kept: list[Node] = []
+        total = 0.0
         for node in graph.nodes:
             node = folded.node(node)
-            results = _evaluate(node, ctx) if self._may_fold(node) else None
+            added = self._added_bytes(node)
+            may_fold = added is not None and total + added <= self.max_total
+            results = _evaluate(node, ctx) if may_fold else None
             if results is None:
                 kept.append(node)
                 continue
+            total += added or 0.0
             for value, result in zip(node.outputs, results, strict=True):
                 folded.put(value, result)
         return folded.graph(graph, kept) if folded else graph
 
-    def _may_fold(self, node: Node) -> bool:
+    def _added_bytes(self, node: Node) -> float | None:
+        """Bytes by which the results exceed the constants that they replace; None for a node that is not folded."""
         if any(v is not None and v.constant is None for v in node.inputs):
-            return False
+            return None
         if is_random(node.op) or subgraphs(node.op):
-            return False
+            return None
         replaced = sum(v.constant.array.nbytes for v in node.inputs if v is not None and v.constant is not None)
-        return sum(static_bytes(v.type) for v in node.outputs) <= max(self.max_bytes, replaced)
+        made = sum(static_bytes(v.type) for v in node.outputs)
+        if made > max(self.max_bytes, replaced):
+            return None
+        work = node.op.cost(*node.inputs)[0]
+        return None if isinstance(work, int) and work > self.max_work else max(made - replaced, 0)
 
 
 @dataclass(frozen=True)

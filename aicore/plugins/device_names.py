@@ -29,7 +29,7 @@ class DeviceName:
 
 def parse_device(text: str) -> DeviceName:
     """Read a device's name in any case, with or without an index. Raises PluginError when it is no such name."""
-    found = _PATTERN.fullmatch(text.strip().lower())
+    found = _PATTERN.fullmatch(text.strip().lower()) if isinstance(text, str) else None
     if found is None:
         raise PluginError(f"{text!r} is not a device's name; names look like 'cpu', 'cuda' or 'cuda:1'")
     kind, index = found.groups()

@@ -216,14 +216,13 @@ def _source(distribution: str) -> Iterator[str]:
     except PackageNotFoundError:
         record = {}
     url = record.get("url", "")
-    path = _local(url)
-    if path is not None:
+    if vcs := record.get("vcs_info"):
+        folder = f"#subdirectory={record['subdirectory']}" if "subdirectory" in record else ""
+        yield f"{distribution} @ {vcs['vcs']}+{url}@{vcs['commit_id']}{folder}"
+    elif (path := _local(url)) is not None:
         if record.get("dir_info", {}).get("editable"):
             yield "-e"
         yield str(path)
-    elif vcs := record.get("vcs_info"):
-        folder = f"#subdirectory={record['subdirectory']}" if "subdirectory" in record else ""
-        yield f"{distribution} @ {vcs['vcs']}+{url}@{vcs['commit_id']}{folder}"
     else:
         yield f"{distribution} @ {url}" if url and not url.startswith("file:") else f"{distribution}>=0.1"
 

@@ -204,7 +204,12 @@ def _unusable(name: str, activated: Activated) -> PluginError:
 def _nothing_usable(activated: Activated) -> PluginError:
     if not activated.records:
         return PluginError(f"no plugin that drives a device is installed; {INSTALL_HINT}")
-    return PluginError(f"no installed plugin has a usable device{_out_of_use(activated)}; {INSTALL_HINT}")
+    disabled = all(
+        record.state is State.DISABLED for record in activated.records
+    )  # then they say what to do themselves
+    return PluginError(
+        f"no installed plugin has a usable device{_out_of_use(activated)}{'' if disabled else f'; {INSTALL_HINT}'}"
+    )
 
 
 def _out_of_use(activated: Activated) -> str:

@@ -29,7 +29,7 @@ def parity_page(matrix: Mapping[str, Any], version: str) -> str:
         loader=PackageLoader("aicore.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
-    environment.filters.update(short=_short, heat=_heat)
+    environment.filters.update(short=_short, ulps=_ulps, heat=_heat)
     rows = matrix["rows"]
     return environment.get_template("parity.html.j2").render(
         matrix=matrix,
@@ -73,6 +73,11 @@ def _short(number: float | None) -> str:
     if number is None:
         return ""
     return "0" if number == 0 else f"{number:.1e}".replace("e-0", "e-").replace("e+0", "e")
+
+
+def _ulps(number: float) -> str:
+    """Units in the last place: fractions where they matter."""
+    return f"{number:.2g}" if number < 10 else f"{number:,.0f}" if number < 1e6 else f"{number:.0e}"
 
 
 def _heat(share: float | None) -> int:

@@ -7,6 +7,7 @@ from aicore.runtime.device import HOST, Device, type_of
 from aicore.runtime.evaluate import ReferenceEvaluator
 from aicore.runtime.executable import Executable
 from aicore.runtime.explanation import Explanation, KernelChoice
+from aicore.runtime.memory import bytes_of, check_room
 from aicore.runtime.plan import BufferPlan, Memory, OutputPlan, Plan, Step, Storage
 from aicore.runtime.planner import MemoryOptions, make_plan
 from aicore.runtime.schedule import Placement
@@ -42,6 +43,8 @@ __all__ = [
     "Specialiser",
     "Step",
     "Storage",
+    "bytes_of",
+    "check_room",
     "is_control_flow",
     "make_plan",
     "type_of",

@@ -12,6 +12,7 @@ from aicore.errors import ExecutionError, UnsupportedError
 from aicore.ir import Builder, Graph, Op, TensorType, Value, as_tuple, constant_value, is_fused, numpy_dtype
 from aicore.kernels import KernelTable
 from aicore.runtime.device import type_of
+from aicore.runtime.memory import bytes_of, check_room
 
 Array = np.ndarray[Any, Any]
 
@@ -35,11 +36,13 @@ class ReferenceEvaluator:
             return self._by_parts(op, arrays)
         values = [None if a is None else constant_value(a) for a in arrays]
         expected = as_tuple(op.infer(*values))
+        workspace = 0 if kernel.workspace is None else kernel.workspace(op, *types)
+        check_room(bytes_of(expected) + workspace, f"the result of {type(op).__name__}")
         options: dict[str, Any] = {}
         if not kernel.returns:
             options["out"] = _room(expected)
         if kernel.workspace is not None:
-            options["workspace"] = np.empty(kernel.workspace(op, *types), np.uint8)
+            options["workspace"] = np.empty(workspace, np.uint8)
         try:
             with np.errstate(all="ignore"):
                 function = kernel.bind(op, types, arrays) if kernel.bind else partial(kernel.function, op)

@@ -91,8 +91,8 @@ class Explanation:
 
     def _lines(self) -> Iterator[str]:
         yield self.target
-        for report in self.passes:
-            yield "passes:"
+        for heading, report in zip(("passes:", "passes, once the sizes were known:"), self.passes, strict=False):
+            yield heading
             yield _indented(str(report))
         yield f"placement: {self.placement}"
         for plan in plans_of(self.specialised):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from aicore.errors import AicoreError, InputError
+from aicore.errors import InputError
 from aicore.ir import Dim, DimExpr, TensorType, Value, dtype_name, is_unknown, numpy_dtype, substitute, symbols
 
 Array = np.ndarray[Any, Any]
@@ -45,6 +46,32 @@ def check_shapes(inputs: Sequence[Value], shapes: Sequence[tuple[int, ...]]) -> 
         _check_expressions(value, shape, bound)
 
 
+def read_shapes(inputs: Sequence[Value], shapes: Mapping[str, Any]) -> list[tuple[int, ...]]:
+    """Shapes in the order of the inputs, as `check_shapes` takes them.
+
+    Raises InputError naming the input for which there is none, or none of whole numbers from 0, and for names of no input.
+    """
+    if not isinstance(shapes, Mapping):
+        raise InputError(f"shapes must map names to shapes, got {type(shapes).__name__}")
+    missing = [value for value in inputs if value.name not in shapes]
+    if missing:
+        raise InputError(f"no shape for input {missing[0].name!r}: {missing[0].type}")
+    extra = [name for name in shapes if name not in {value.name for value in inputs}]
+    if extra:
+        raise InputError(f"no such input{_plural(extra)}; the program takes {_listing(inputs)}")
+    return [_read_shape(value, shapes[value.name]) for value in inputs]
+
+
+def _read_shape(value: Value, given: Any) -> tuple[int, ...]:
+    try:
+        shape = tuple(operator.index(size) for size in given)
+    except TypeError as error:
+        raise InputError(f"input {value.name!r}: {given!r} is no shape: {error}") from error
+    if any(size < 0 for size in shape):
+        raise _mismatch(value, shape, "a size is negative")
+    return shape
+
+
 def _check_dim(value: Value, shape: tuple[int, ...], dim: Dim, size: int, sizes: dict[str, tuple[int, str]]) -> None:
     if isinstance(dim, int):
         if dim != size:
@@ -79,21 +106,37 @@ def _only_symbol(dim: DimExpr) -> str | None:
 def _to_array(value: Value, given: Any) -> Array:
     try:
         array = _read(given, value.dtype)
+        if array.dtype == object:
+            _check_texts(value, array)
         if dtype_name(array.dtype) != value.dtype:
             given_type = TensorType(dtype_name(array.dtype), array.shape)
             raise InputError(f"input {value.name!r}: expected {value.type}, got {given_type}: wrong dtype")
     except InputError:
         raise
-    except (AicoreError, ValueError, TypeError, OverflowError, BufferError, RuntimeError) as error:
+    except Exception as error:  # the array protocols run code of any library, which raises what it likes
         raise InputError(f"input {value.name!r} ({value.type}): {type(given).__name__} is no array: {error}") from error
     if value.dtype == "string" and array.dtype != object:
         array = array.astype(object)
     return array if array.flags.c_contiguous and array.dtype.isnative else _dense(array)
 
 
+def _check_texts(value: Value, array: Array) -> None:
+    """Objects are texts, or no elements at all."""
+    strangers = [type(element).__name__ for element in array.flat if not isinstance(element, str | bytes)]
+    if strangers:
+        raise InputError(f"input {value.name!r}: expected {value.type}, got objects of the kind {strangers[0]}")
+
+
+def _plain(given: Array) -> Array:
+    """The array without what a subclass adds: np.matrix, for one, has another idea of `reshape`."""
+    if isinstance(given, np.ma.MaskedArray) and np.ma.is_masked(given):
+        raise ValueError("some of its elements are masked out; fill them first")
+    return np.asarray(given)
+
+
 def _read(given: Any, dtype: str) -> Array:
     if isinstance(given, np.ndarray):
-        return given
+        return given if type(given) is np.ndarray else _plain(given)
     if hasattr(given, "__array__") or hasattr(given, "__array_interface__"):
         return np.asarray(given)
     if hasattr(given, "__dlpack__"):

@@ -9,6 +9,7 @@ from typing import Any
 
 from aicore.ir import Buffer, Node, TensorType
 from aicore.kernels import Kernel, Selection
+from aicore.runtime.memory import size_text
 
 
 class Storage(StrEnum):
@@ -91,8 +92,9 @@ class Memory:
 
     def __str__(self) -> str:
         return (
-            f"arena {_size(self.arena)} (lower bound {_size(self.lower_bound)}, without reuse "
-            f"{_size(self.without_reuse)}), constants {_size(self.constants)}, outputs {_size(self.outputs)}"
+            f"arena {size_text(self.arena)} (lower bound {size_text(self.lower_bound)}, without reuse "
+            f"{size_text(self.without_reuse)}), constants {size_text(self.constants)}, "
+            f"outputs {size_text(self.outputs)}"
         )
 
 
@@ -104,6 +106,7 @@ class Plan:
     aliased: nodes that need no kernel, because their outputs are the bytes of an operand.
     poison: fill buffers with NaN patterns as soon as they are dead; a debugging aid.
     resident: the device's array for each constant; shared by all plans of a program.
+    limit: bytes that one run may take, for launchers that learn sizes while they run; None means what there is.
     """
 
     device: str
@@ -115,15 +118,9 @@ class Plan:
     aliased: tuple[Node, ...] = ()
     poison: bool = False
     resident: Mapping[Buffer, Any] = field(default_factory=dict, repr=False)
+    limit: int | None = None
 
     @property
     def nodes(self) -> int:
         """Nodes that the plan computes, with a kernel or by an alias."""
         return len(self.steps) + len(self.aliased)
-
-
-def _size(count: int) -> str:
-    for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if count >= scale:
-            return f"{count / scale:.1f} {unit}"
-    return f"{count} B"

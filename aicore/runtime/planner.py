@@ -19,10 +19,12 @@ class MemoryOptions:
 
     reuse: let buffers share bytes when their lifetimes allow it, and compute in place.
     poison: fill buffers with NaN patterns as soon as they are dead, so that reading one shows.
+    limit: bytes that one run may take; None means what the system has left.
     """
 
     reuse: bool = True
     poison: bool = False
+    limit: int | None = None
 
 
 def make_plan(
@@ -66,6 +68,7 @@ def make_plan(
         aliased=tuple(draft.aliased),
         poison=options.poison,
         resident=resident,
+        limit=options.limit,
     )
 
 

@@ -18,6 +18,8 @@ from aicore.runtime.backend import Backend
 from aicore.runtime.control_flow import Arrays, Body, control_flow
 from aicore.runtime.device import HOST, type_of
 from aicore.runtime.executable import Executable
+from aicore.runtime.memory import bytes_of, check_room
+from aicore.runtime.plan import Plan
 from aicore.runtime.planner import MemoryOptions, make_plan
 from aicore.runtime.schedule import CORE, Placement, Segment, make_segments, place_nodes
 from aicore.runtime.stages import Call, RunPlan, Slots, Stage, StageList
@@ -250,7 +252,9 @@ class Specialiser:
             self._evictions += 1
 
     def _specialise(self, signature: Signature) -> Specialised:
-        graph, report = self._optimise(retype(self.graph, signature))
+        typed = retype(self.graph, signature)
+        _check_tensors(typed, self._options.memory.limit)
+        graph, report = self._optimise(typed)
         placement = place_nodes(graph, self._target, self._fallbacks, self._advice)
         if placement.refusals:
             self._tell(str(placement))
@@ -275,6 +279,7 @@ class Specialiser:
             self._options.memory,
             backend.constants,
         )
+        _check_memory(plan)
         executable = backend.launch(plan)
         reads = tuple(stages.slot(value, backend.name) for value in segment.inputs)
         writes = tuple(stages.new(value, backend.name) for value in segment.outputs)
@@ -289,7 +294,7 @@ class Specialiser:
             bodies.append(Specialiser(graph, target, self._fallbacks, self._options, self._optimise, target.name))
             return bodies[-1].run
 
-        walk = control_flow(node, target.device, compile_body)
+        walk = control_flow(node, target.device, compile_body, self._options.memory.limit)
         loaded = [None if v is None or v.constant is None else target.constants[v.constant] for v in node.inputs]
         variable = [i for i, v in enumerate(node.inputs) if v is not None and v.constant is None]
 
@@ -327,6 +332,24 @@ class Specialiser:
         if self._options.fallback == "warn" and text not in self._said:
             self._said.add(text)
             _log.warning("placement: %s", text)
+
+
+def _check_tensors(graph: Graph, limit: int | None) -> None:
+    """Raise ExecutionError for a tensor that fits into no memory, before kernels are asked what they need for it."""
+    made = [(bytes_of([value.type]), node, value) for node in graph.nodes for value in node.outputs]
+    if made:
+        nbytes, node, value = max(made, key=lambda row: row[0])
+        check_room(nbytes, f"{node}: %{value.name}: {value.type}", limit)
+
+
+def _check_memory(plan: Plan) -> None:
+    """Raise ExecutionError, naming the largest tensor, where a run would take more memory than there is."""
+    made = [(plan.buffers[i].nbytes, step.node, plan.buffers[i]) for step in plan.steps for i in step.outputs]
+    if not made:
+        return
+    _, node, buffer = max(made, key=lambda row: row[0])
+    what = f"{node}: a run on {plan.device}, whose largest tensor is %{buffer.name}: {buffer.type},"
+    check_room(plan.memory.arena + plan.memory.outputs, what, plan.limit)
 
 
 def _check_results(node: Node, results: Sequence[Any]) -> None:

@@ -56,7 +56,8 @@ def check_case(case: Case, target: Target, expected: Expected, keep_outputs: boo
     """
     attempts = target.attempts(type(case.sample.op))
     verdicts = [_Attempt(case, target, expected, registry, watch).run() for registry, watch in attempts]
-    verdict = reduce(Verdict.worse, verdicts)
+    taken = [verdict for verdict in verdicts if verdict.outcome is not Outcome.UNSUPPORTED]  # others need not take it
+    verdict = reduce(Verdict.worse, taken or verdicts)
     return verdict if keep_outputs else replace(verdict, outputs=())
 
 

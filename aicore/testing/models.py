@@ -63,19 +63,20 @@ def compare_model(
 
 
 def _divergence(column: str, entries: Sequence[Entry]) -> str:
-    """The first node that is wrong by itself; else the one that comes nearest to its limit."""
+    """The first node that is wrong by itself; else the one with the largest error."""
     nodes = [(e, e.verdicts[column]) for e in entries if e.kind != OUTPUTS and column in e.verdicts]
     wrong = next((pair for pair in nodes if pair[1].outcome is Outcome.FAILED), None)
     if wrong is not None:
         return f"{column}: first divergent node: {wrong[0].name}: {wrong[1].reason}"
-    nearest = max(nodes, key=lambda pair: _share(pair[1]), default=None)
-    if nearest is None:
+    largest = max(nodes, key=lambda pair: _relative(pair[1]), default=None)
+    if largest is None:
         return f"{column}: no node was compared"
-    return f"{column}: no node diverges; nearest to its limit, at {_share(nearest[1]):.0%}: {nearest[0].name}"
+    entry, verdict = largest
+    return f"{column}: no node diverges; the largest relative error, {_relative(verdict):.1e}, is that of {entry.name}"
 
 
-def _share(verdict: Verdict) -> float:
-    return 0.0 if verdict.difference is None else verdict.difference.share
+def _relative(verdict: Verdict) -> float:
+    return 0.0 if verdict.difference is None else verdict.difference.max_relative
 
 
 def _blames(faults: Mapping[str, Fault]) -> list[str]:

@@ -145,7 +145,7 @@ def _magnitudes(kind: Magnitude, wide: _Wide) -> list[Array]:
         case Magnitude.UNIT:
             return [a + sum(floats) + 1 for a in results]
         case Magnitude.LARGEST:
-            return [a + max((float(b.max(initial=0)) for b in floats), default=0.0) for a in results]
+            return [a + (float(floats[0].max(initial=0)) if floats else 0.0) for a in results]
     return results
 
 

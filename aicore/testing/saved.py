@@ -46,7 +46,7 @@ def load_matrix(file: Path) -> Matrix:
             if about["format"] != _FORMAT:
                 raise ModelError(f"{file}: format {about['format']}, this version of aicore reads {_FORMAT}")
             columns = tuple(Column(**column) for column in about["columns"])
-            entries = tuple(_entry(data, arrays) for data in about["entries"])
+            entries = tuple(with_versus(_entry(data, arrays), columns) for data in about["entries"])
             return Matrix(about["title"], columns, entries, tuple(about["remarks"]))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile) as error:
         raise ModelError(f"{file} is no saved matrix that can be read: {type(error).__name__}: {error}") from error

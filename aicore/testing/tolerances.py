@@ -40,7 +40,7 @@ class Magnitude(StrEnum):
     UNIT = "the result, the operands and 1"
     ABSOLUTE = "the result for the operands' absolute values"
     CONDITION = "how much the result changes with its operands"
-    LARGEST = "the largest finite operand"
+    LARGEST = "the largest number of the first operand"
 
 
 @dataclass(frozen=True)
@@ -100,6 +100,12 @@ def _cost(op: Op, operands: Sequence[Array | None]) -> float:
 def _size(op: Op, operands: Sequence[Array | None]) -> float:
     """No result has more terms than the largest operand has elements."""
     return float(max((array.size for array in operands if array is not None), default=1))
+
+
+def _extent(op: Op, operands: Sequence[Array | None]) -> float:
+    """A coordinate is at most the longest axis; sixteen weights may be made of it."""
+    data = operands[0]
+    return 1.0 if data is None else 16.0 * max(data.shape, default=1)
 
 
 def _recurrent(op: Op, operands: Sequence[Array | None]) -> float:
@@ -195,9 +201,7 @@ TABLE: Mapping[str, Tolerance] = {
     **_rows("RNN GRU LSTM", Tolerance(16, Magnitude.CONDITION, "errors of each step reach all later ones", _recurrent)),
     **_rows(
         "Resize GridSample AffineGrid RoiAlign",
-        Tolerance(
-            64, Magnitude.LARGEST, "coordinates as large as the image are rounded, and so are their weights", _size
-        ),
+        Tolerance(64, Magnitude.LARGEST, "coordinates as large as the image are rounded, and so are weights", _extent),
     ),
     **_rows(
         "If Loop Scan",

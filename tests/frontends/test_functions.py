@@ -149,8 +149,8 @@ def test_functions_that_multiply(monkeypatch: pytest.MonkeyPatch) -> None:
     for i in range(1, 20):
         body = [node(f"F{i - 1}", ["a"], ["t"], domain=LOCAL), node(f"F{i - 1}", ["t"], ["b"], domain=LOCAL)]
         functions.append(function(f"F{i}", ["a"], ["b"], body))
-    monkeypatch.setattr(importer, "NODE_LIMIT", 5000)
-    with pytest.raises(ModelError, match="the model has more than 5000 nodes, functions expanded"):
+    monkeypatch.setattr(importer, "EXPANDED_LIMIT", 5000)
+    with pytest.raises(ModelError, match="the model's functions become more than 5000 nodes"):
         load_model(calling(functions, [node("F19", ["x"], ["y"], domain=LOCAL)]))
 
 

@@ -158,7 +158,7 @@ def test_the_project_says_what_it_is(kind: str) -> None:
         "aicore.plugins": {plugin.package: f"{plugin.package}.plugin"},
     }
     assert "aicore>=0.1" in project["dependencies"]
-    assert f"src/{plugin.package}/py.typed" in files
+    assert {f"src/{plugin.package}/py.typed", ".gitignore", ".github/workflows/test.yml"} <= set(files)
     assert ("src/" + plugin.package + "/launcher.py" in files) == bool(plugin.device)
     assert ("CMakeLists.txt" in files) == plugin.native
 
@@ -302,6 +302,10 @@ def test_the_next_commands_install_core_and_plugin_at_once(tmp_path: Path) -> No
             '{"url": "https://h.example/a.git", "subdirectory": "b", "vcs_info": {"vcs": "git", "commit_id": "f00"}}',
             "'aicore @ git+https://h.example/a.git@f00#subdirectory=b'",
         ),
+        (
+            '{"url": "HERE", "vcs_info": {"vcs": "git", "commit_id": "f00"}}',
+            "'aicore @ git+HERE@f00'",
+        ),
         ('{"url": "https://host.example/a.whl", "archive_info": {}}', "'aicore @ https://host.example/a.whl'"),
     ],
 )
@@ -317,4 +321,5 @@ def test_the_core_comes_from_where_it_came(
 
     monkeypatch.setattr("importlib_metadata.distribution", lambda name: Distribution())
     install = next_commands(KINDS["device"], Path("my_npu"))["install"]
-    assert install.startswith(f"python -m pip install {expected.replace('PATH', str(tmp_path))} ")
+    expected = expected.replace("PATH", str(tmp_path)).replace("HERE", tmp_path.as_uri())
+    assert install.startswith(f"python -m pip install {expected} ")

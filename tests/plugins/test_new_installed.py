@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -153,3 +154,32 @@ def test_types_are_strict(tmp_path: Path) -> None:
             command, cwd=project, env={**os.environ, "MYPYPATH": search}, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_page_shows_cuda_that_compiles(tmp_path: Path) -> None:
+    """The kernel, its binding and the CMake file of docs/writing-a-backend.md, put in place of the C++ ones."""
+    for tool in ("nvcc", "cmake", "ninja"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"there is no {tool}")
+    pybind11 = pytest.importorskip("pybind11", reason="pybind11 is not installed")
+    page = (Path(__file__).resolve().parents[2] / "docs" / "writing-a-backend.md").read_text(encoding="utf-8")
+    found = re.findall(r"```(?:cpp|cmake)\n(?:#|//) (\S+)\n(.*?)```", page, re.DOTALL)
+    blocks = dict(found)
+    (declaration,) = re.findall(r"^cudaError_t .*\)(?= \{$)", blocks["csrc/add_relu.cu"], re.MULTILINE)
+    project = tmp_path / "my_npu"
+    files = {
+        "csrc/add_relu.h": f"#pragma once\n#include <cuda_runtime_api.h>\n#include <cstddef>\n{declaration};\n",
+        "csrc/add_relu.cu": blocks["csrc/add_relu.cu"],
+        "csrc/bindings.cpp": "#include <pybind11/pybind11.h>\n#include <stdexcept>\n#include <string>\n"
+        f'#include "add_relu.h"\n{blocks["csrc/bindings.cpp"]}'
+        'PYBIND11_MODULE(_native, module) { module.def("add_relu", &bound_add_relu); }\n',
+        "CMakeLists.txt": f"cmake_minimum_required(VERSION 3.18...3.31)\n{blocks['CMakeLists.txt']}",
+    }
+    for name, text in files.items():
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_text(text)
+    options = [f"-Dpybind11_DIR={pybind11.get_cmake_dir()}", f"-DPython_EXECUTABLE={sys.executable}"]
+    for command in (["cmake", "-G", "Ninja", "-B", "build", *options], ["cmake", "--build", "build"]):
+        done = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert list((project / "build").glob("_native*"))

@@ -11,7 +11,7 @@ import aicore
 
 ROOT = Path(aicore.__file__).resolve().parent.parent
 
-MODULE = '''
+MODULE = """
 import numpy as np
 import aicore.ops as ops
 from aicore.kernels import kernel
@@ -47,7 +47,7 @@ def register_kernels():
 @hookimpl
 def launch(plan):
     return FakeExecutable(plan, DEVICE)
-'''
+"""
 
 
 def install(folder: Path, kernels: str) -> None:

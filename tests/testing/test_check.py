@@ -117,6 +117,11 @@ def test_every_variant_takes_its_turn() -> None:
     assert found.steps == 8
 
 
+def test_one_variant_is_enough_where_the_others_refuse() -> None:
+    found = verdict(backend([backends.relu_of_vectors, backends.relu]), target=f"{DEVICE}:fast")
+    assert (found.outcome, found.kernels) == (Outcome.PASSED, ("relu_plain",))
+
+
 def test_a_fused_op_runs_by_its_parts(registry: PluginRegistry) -> None:
     case = next(conformance_cases({"GemmAct": ops.GemmAct}))
     found = verdict(registry, case, "cpu:reference")

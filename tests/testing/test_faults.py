@@ -209,3 +209,15 @@ def test_every_element_type_survives_the_folder(tmp_path: Path, registry: Plugin
         assert read.feeds[name].dtype == array.dtype
         assert read.feeds[name].tolist() == array.tolist()
     assert shows(read, Target.find("cpu", registry)) == ""
+
+
+def test_loops_are_walked_in_a_model_too(registry: PluginRegistry) -> None:
+    sample = next(iter(ops.Scan.samples(np.random.default_rng(0))))
+    b = Builder()
+    first, rows = b.input("first", "float32", (2,)), b.input("rows", "float32", (3, 2))
+    total, each = b.apply(sample.op, first, b.Mul(rows, rows))
+    graph = b.graph((first, rows), {"total": b.Neg(total), "each": each})
+    feeds = {"first": np.zeros(2, np.float32), "rows": RNG.standard_normal((3, 2)).astype(np.float32)}
+    for target in ("cpu", "fake", "cpu:reference"):
+        verdict, fault = check_model(graph, target, feeds, registry=registry)
+        assert (verdict.outcome, fault) == (Outcome.PASSED, None), verdict.reason

@@ -31,8 +31,8 @@ from aicore.frontends.onnx.validate import (
 from aicore.ir import Builder, Graph, Op, Origin, TensorType, Value, as_tuple
 from aicore.ops import CORE
 
-NODE_LIMIT = 1_000_000
-"""Nodes that one model may become: functions that call each other must not fill the memory."""
+EXPANDED_LIMIT = 100_000
+"""Nodes that the functions of one model may become: a few that call each other could fill the memory."""
 
 
 class Importer:
@@ -49,7 +49,7 @@ class Importer:
         self._extra = {(domain_name(cls.domain), cls.__name__): cls for cls in extra_ops}
         self._functions = _functions(model.proto.functions)
         self._bodies: dict[FunctionKey, list[CheckedNode]] = {}
-        self._count = 0
+        self._expanded = 0
 
     def run(self) -> Graph:
         """The model's graph; raises ModelError, UnsupportedError or InferenceError naming the node at fault."""
@@ -75,13 +75,17 @@ class Importer:
         """Append what the nodes become to the builder, and enter their outputs into the scope."""
         outer_origin = builder.origin
         for node in nodes:
-            self._count += 1
-            if self._count > NODE_LIMIT:
-                raise ModelError(f"{node.where}: the model has more than {NODE_LIMIT} nodes, functions expanded")
-            if not scope.is_call:
+            if scope.is_call:
+                self._count_expanded(node)
+            else:
                 builder.origin = Origin(node.name)
             self._convert_node(node, scope, builder)
         builder.origin = outer_origin
+
+    def _count_expanded(self, node: CheckedNode) -> None:
+        self._expanded += 1
+        if self._expanded > EXPANDED_LIMIT:
+            raise ModelError(f"{node.where}: the model's functions become more than {EXPANDED_LIMIT} nodes")
 
     def subgraph(self, checked: CheckedGraph, outer: Scope, types: Sequence[TensorType | None]) -> tuple[Graph, Scope]:
         """A sub-graph whose inputs have the given types where it declares none; the scope knows what it captures."""

@@ -28,7 +28,10 @@ class FakeMemory:
         self._addresses: list[int] = []
 
     def allocate(self, nbytes: int) -> Allocation:
-        storage = np.empty(nbytes, np.uint8)
+        try:
+            storage = np.empty(nbytes, np.uint8)
+        except MemoryError as error:
+            raise ExecutionError(f"no {nbytes} bytes of memory are left on the device") from error
         with self._lock:
             address = self._next
             self._next += -(-nbytes // _GUARD) * _GUARD + _GUARD

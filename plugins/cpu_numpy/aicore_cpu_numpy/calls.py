@@ -12,8 +12,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from aicore.errors import ExecutionError
-from aicore.ir import TensorType, Value, as_tuple, numpy_dtype
-from aicore.runtime import BufferPlan, Plan, Step, Storage, type_of
+from aicore.ir import TensorType, Value, as_tuple, constant_value, numpy_dtype
+from aicore.ir.inference import check_possible
+from aicore.runtime import BufferPlan, Plan, Step, Storage, bytes_of, check_room, type_of
 from aicore_cpu_numpy.arena import POISON, Arena, Array, Environment
 
 _LATE_SIZES = 32
@@ -31,6 +32,7 @@ class BoundStep:
     def __init__(self, plan: Plan, step: Step) -> None:
         self.step = step
         self.poison = plan.poison
+        self.limit = plan.limit
         self.dynamic = [plan.buffers[i].storage is Storage.DYNAMIC for i in step.outputs]
         self.output_types = [plan.buffers[i].type for i in step.outputs]
         self.sized = all(t.is_static for t in (*_operand_types(plan, step), *self.output_types))
@@ -132,16 +134,18 @@ def _sized_late(bound: BoundStep) -> Call:
     def call(env: Environment) -> None:
         operands = [None if i is None else env[i] for i in inputs]
         late = bound.late(tuple(None if a is None else type_of(a) for a in operands))
+        types = _with_numbers(bound, late.types, operands)
+        check_room(bytes_of(types) + (late.workspace or 0), "its result", bound.limit)
         options: dict[str, Any] = {}
         if not kernel.returns:
-            options["out"] = _allocate(late.types)
+            options["out"] = _allocate(types)
         if late.workspace is not None:
             options["workspace"] = np.empty(late.workspace, np.uint8)
         results = as_tuple(late.function(*operands, **options))
         if not kernel.returns and options["out"] is not None:
             results = as_tuple(options["out"])
         _check_count(results, len(outputs))
-        for buffer, result, tensor, dynamic in zip(outputs, results, late.types, bound.dynamic, strict=True):
+        for buffer, result, tensor, dynamic in zip(outputs, results, types, bound.dynamic, strict=True):
             array = np.asarray(result)
             _check(array, numpy_dtype(tensor.dtype), tensor.static_shape if tensor.is_static else array.shape)
             if dynamic:
@@ -150,6 +154,19 @@ def _sized_late(bound: BoundStep) -> Call:
                 np.copyto(env[buffer], array)  # type: ignore[arg-type]
 
     return call
+
+
+def _with_numbers(
+    bound: BoundStep, types: tuple[TensorType, ...], operands: Sequence[Array | None]
+) -> tuple[TensorType, ...]:
+    """Types that depend on numbers, such as those of a shape operand: inferred from the numbers, before the kernel runs."""
+    if all(t.is_static for t in types):
+        return types
+    op, values = bound.step.node.op.absorb(*(None if a is None else constant_value(a) for a in operands))
+    found = as_tuple(op.resolve(*values).infer(*values))
+    for tensor in found:
+        check_possible(tensor)
+    return found
 
 
 def _burying(call: Call, bound: BoundStep, arena: Arena) -> Call:

@@ -15,6 +15,9 @@ from aicore.runtime import Plan, Storage
 from aicore_cpu_numpy.arena import Arena, Array, Environment
 from aicore_cpu_numpy.calls import BoundStep, Call, bind_step
 
+_SHOWN = 8
+"""Operands that an error lists; some ops take thousands."""
+
 
 class CpuExecutable:
     """Runs one plan on the CPU. Each concurrent run leases an arena of its own; idle arenas wait for the next run."""
@@ -51,10 +54,7 @@ class CpuExecutable:
     def _execute(
         self, inputs: Sequence[Array], outputs: Sequence[Array] | None, seconds: list[float] | None
     ) -> list[Array]:
-        try:
-            lease = self._idle.pop()
-        except IndexError:
-            lease = _Lease(self.plan, self._steps)
+        lease = self._lease()
         try:
             environment, results = self._enter(lease, inputs, outputs)
             with np.errstate(all="ignore"):  # kernels follow IEEE 754: a division by zero is an infinity
@@ -67,6 +67,12 @@ class CpuExecutable:
             return self._leave(environment, results, outputs)
         finally:
             self._idle.append(lease)
+
+    def _lease(self) -> _Lease:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return _Lease(self.plan, self._steps)
 
     def _loop(self, calls: Sequence[Call], environment: Environment) -> None:
         done = 0
@@ -124,7 +130,10 @@ class CpuExecutable:
     def _failure(self, index: int, environment: Environment, error: Exception) -> ExecutionError:
         step = self.plan.steps[index]
         operands = [None if i is None else environment[i] for i in step.inputs]
-        shapes = ", ".join("absent" if a is None else f"{a.dtype}[{','.join(map(str, a.shape))}]" for a in operands)
+        shown = operands[:_SHOWN]
+        shapes = ", ".join("absent" if a is None else f"{a.dtype}[{','.join(map(str, a.shape))}]" for a in shown)
+        if len(operands) > _SHOWN:
+            shapes += f", and {len(operands) - _SHOWN} more"
         detail = str(error) if isinstance(error, ExecutionError) else f"{type(error).__name__}: {error}"
         return ExecutionError(f"{step.node}: kernel {step.kernel.name} failed on ({shapes}): {detail}")
 

@@ -156,6 +156,7 @@ class _Placement:
         self.registers: list[Register] = []
         self._last_use = {x: i for i, step in enumerate(steps) for x in step.operands if isinstance(x, int)}
         self._made = {step.result: i for i, step in enumerate(steps)}
+        self._readings = self._last_readings()
         self._place = {number: i for i, number in enumerate(inputs)}
         self._held: dict[int, int] = {}
         self._late: list[tuple[int, int]] = []
@@ -212,8 +213,19 @@ class _Placement:
 
     def _is_safe(self, i: int, step: Instruction, output: int) -> bool:
         """Whether writing the output's memory now spoils no input that may be the same memory."""
-        twins = [x for x in self._inputs if self._type(x) == self._type(output)]
-        return all(self._last_use.get(x, -1) < i or (self._last_use[x] == i and step.may_overwrite(x)) for x in twins)
+        for last, twin in self._readings.get(self._type(output), ()):  # the latest first
+            if last > i or (last == i and not step.may_overwrite(twin)):
+                return False
+            if last < i:
+                break
+        return True
+
+    def _last_readings(self) -> dict[Register, list[tuple[int, int]]]:
+        """(last instruction that reads it, input) by type, the latest first: a sum may have thousands of inputs."""
+        found: dict[Register, list[tuple[int, int]]] = {}
+        for x in dict.fromkeys(self._inputs):
+            found.setdefault(self._type(x), []).append((self._last_use.get(x, -1), x))
+        return {kind: sorted(readings, reverse=True) for kind, readings in found.items()}
 
     def _type(self, number: int) -> Register:
         variable = self._tape.variables[number]

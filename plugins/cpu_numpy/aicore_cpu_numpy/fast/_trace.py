@@ -70,8 +70,8 @@ class Tape:
         mask = self.apply(np.negative, [self._as(bits, condition)])
         return self._append(select, [mask, self._as(dtype, x), self._as(dtype, y)], dtype)
 
-    def convert(self, symbol: Symbol, dtype: np.dtype[Any]) -> Symbol:
-        """Append a conversion; also to the same type, which makes a copy."""
+    def convert(self, symbol: Symbol | Array, dtype: np.dtype[Any]) -> Symbol:
+        """Append a conversion; also to the same type, which makes a copy, and of an array that depends on no input."""
         return self._append(convert, [symbol], dtype)
 
     def _as(self, dtype: np.dtype[Any], x: Any) -> Any:

@@ -40,7 +40,7 @@ def _compile(op: Op, types: Sequence[TensorType | None], exponent: Array | None 
     operands: list[Any] = [None if t is None else tape.input(numpy_dtype(t.dtype), t.static_shape) for t in types]
     symbols = [operand for operand in operands if operand is not None]
     if isinstance(op, Region):
-        results = _trace_region(op, operands)
+        results = _trace_region(op, operands, tape)
     else:
         if exponent is not None:
             operands[1] = exponent
@@ -48,12 +48,13 @@ def _compile(op: Op, types: Sequence[TensorType | None], exponent: Array | None 
     return Program(tape, symbols, results)
 
 
-def _trace_region(op: Region, operands: Sequence[Symbol]) -> tuple[Symbol, ...]:
+def _trace_region(op: Region, operands: Sequence[Symbol], tape: Tape) -> tuple[Symbol, ...]:
     values: dict[Any, Any] = dict(zip(op.body.inputs, operands, strict=True))
     for node in op.body.nodes:
         found = [value.constant.array if value and value.constant else values[value] for value in node.inputs]
         values[node.outputs[0]] = apply(node.op, found)
-    return tuple(values[value] for _, value in op.body.outputs)
+    results = (values[value] for _, value in op.body.outputs)
+    return tuple(x if isinstance(x, Symbol) else tape.convert(x, x.dtype) for x in results)
 
 
 def run_pointwise(op: Op, *operands: Array | None, out: Any, workspace: Array | None = None) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from aicore.kernels import Kernel, kernel
 from aicore.ops.sampling import AffineGrid, GridSample, RoiAlign
+from aicore.runtime import check_room
 from aicore_cpu_numpy.reference._indices import counted_from_front, numbers_of
 from aicore_cpu_numpy.reference._precision import widen
 
@@ -17,6 +18,8 @@ Array = np.ndarray[Any, Any]
 
 CUBIC = -0.75
 """The coefficient of Keys' kernel that GridSample uses."""
+_ROI_ARRAYS = 6
+"""Arrays of one number for each sample that RoiAlign holds at once: a region's size is data, and may be anything."""
 
 
 @kernel(GridSample, device="cpu")
@@ -106,6 +109,7 @@ def _pooled(op: RoiAlign, image: Array, region: list[float]) -> Array:
     height, width = op.output_height, op.output_width
     ys, rows = _roi_places(op, region[1], region[3], height)
     xs, columns = _roi_places(op, region[0], region[2], width)
+    check_room(8 * _ROI_ARRAYS * image.shape[0] * len(ys) * len(xs), f"{len(ys)} by {len(xs)} samples of a region")
     y_taps, x_taps = _roi_taps(ys, image.shape[1]), _roi_taps(xs, image.shape[2])
     terms = [
         image[:, y[:, None], x] * (wy[:, None] * wx).astype(image.dtype)
@@ -127,6 +131,9 @@ def _roi_places(op: RoiAlign, begin: float, end: float, count: int) -> tuple[Arr
     if not shift:
         extent = max(extent, 1.0)
     samples = op.sampling_ratio or max(math.ceil(extent / count), 0)
+    check_room(
+        8 * _ROI_ARRAYS * count * samples, f"a region of {extent:g} elements, with {samples} samples for each bin,"
+    )
     steps = np.arange(count)[:, None] + (np.arange(samples) + 0.5) / max(samples, 1)
     return start + steps.reshape(-1) * extent / count, samples
 
