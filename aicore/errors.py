@@ -1,4 +1,4 @@
-"""One error root. Every message names the thing that failed: node, value, file, plugin, and what to do when that is known."""
+"""One error root. Every message names what failed (node, value, file, plugin), and the cure when that is known."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ModelError(AicoreError):
 
 
 class UnsupportedError(AicoreError):
-    """Well-formed, but nothing that is installed can do it: an unknown op, dtype, attribute value, or a missing kernel."""
+    """Well-formed, but nothing installed can do it: an unknown op, dtype or attribute value, or a missing kernel."""
 
 
 class InputError(AicoreError):

@@ -17,7 +17,8 @@ from aicore.ir.op import Op, as_tuple
 from aicore.ir.types import TensorType
 from aicore.ir.value import Node, Origin, Value, constant_value, describe
 
-_BAD_OPERANDS = (TypeError, ValueError, IndexError, KeyError, AttributeError, ArithmeticError)
+BAD_OPERANDS = (TypeError, ValueError, IndexError, KeyError, AttributeError, ArithmeticError)
+"""What code that reads operands raises when they are not what it takes for granted."""
 
 
 class Namespace:
@@ -76,7 +77,7 @@ class Builder(Namespace):
             dims = op.content(*operands)
         except AicoreError as error:
             raise type(error)(f"{describe(op, name, origin)}: {error}") from error
-        except _BAD_OPERANDS as error:
+        except BAD_OPERANDS as error:
             shown = ", ".join("absent" if v is None else str(v.type) for v in inputs)
             raise InferenceError(f"{describe(op, name, origin)}: does not fit operands ({shown}): {error}") from error
         fixed = op.pure and all(v is None or v.fixed for v in operands)

@@ -21,7 +21,7 @@ _ANY_SIGN = "?any"
 """Begins the names of unknowns that stand for a result of arithmetic, which need not be a size."""
 _fresh = itertools.count()
 _LONGEST = 4096
-"""Characters of an expression. Arithmetic of a file may square a polynomial again and again; a longer one is unknown."""
+"""Characters of an expression. A file may square a polynomial again and again; a longer one is unknown."""
 _MOST_PRODUCTS = 4096
 _LARGEST = 1 << 128
 
@@ -47,7 +47,7 @@ class DimExpr:
 
     terms: tuple[tuple[Product, int], ...]
     constant: int = 0
-    # Nested divisions share their parts, and every type of a node is hashed: once for each expression, not for each use.
+    # Nested divisions share their parts, and each type of a node is hashed: once for an expression, not for each use.
     _hash: int = field(init=False, repr=False, compare=False)
     _text: str = field(init=False, repr=False, compare=False)
 

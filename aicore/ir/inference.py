@@ -22,7 +22,7 @@ _kept: dict[Any, tuple[TensorType, ...]] = {}
 def infer_types(op: Op, inputs: tuple[Value | None, ...]) -> tuple[TensorType, ...]:
     """Types of the outputs. The same op on operands of which the same is known has the same types.
 
-    A result with a fresh unknown dim is inferred anew each time: two nodes with data-dependent sizes must not seem equal.
+    A result with a fresh unknown dim is inferred anew: two nodes with data-dependent sizes must not seem equal.
     Raises what `op.infer` raises, and InferenceError for a result that no array can hold.
     """
     key = (op, tuple(map(_facts, inputs)))

@@ -28,8 +28,8 @@ class Kernel:
     variant: name among the kernels of this op on this device.
     function: called as `function(op, *inputs, out=..., workspace=...)`; see `returns` and `workspace`.
     dtypes: element types of the first operand (of the first output, for an op without operands); None means any.
-    supports: `(op, *types) -> None | reason`, for what dtypes do not say; absent operands are None. Passes ask for typical
-        sizes while sizes are open, so a dim that is no number depends on data.
+    supports: `(op, *types) -> None | reason`, for what dtypes do not say; absent operands are None. Passes ask for
+        typical sizes while sizes are open, so a dim that is no number depends on data.
     workspace: `(op, *types) -> bytes` of scratch memory; the function gets it as `workspace`, a uint8 array.
     bind: `(op, types, constants) -> callable(*inputs, out=..., workspace=...)`, called once for each step of a plan, to
         resolve attributes and prepack constant operands. `constants` has an array for each constant operand, else None.

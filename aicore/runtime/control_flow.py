@@ -20,7 +20,7 @@ CompileBody: TypeAlias = Callable[[Graph], Body]
 
 
 TRIP_LIMIT = 10_000_000
-"""Iterations of one loop. Each costs Python at least ten microseconds, so that more than this is no program but a hang."""
+"""Iterations of one loop. Each costs Python ten microseconds or more, so that a longer one is no program but a hang."""
 
 
 def is_control_flow(op: Op) -> bool:

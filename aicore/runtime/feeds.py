@@ -49,7 +49,7 @@ def check_shapes(inputs: Sequence[Value], shapes: Sequence[tuple[int, ...]]) -> 
 def read_shapes(inputs: Sequence[Value], shapes: Mapping[str, Any]) -> list[tuple[int, ...]]:
     """Shapes in the order of the inputs, as `check_shapes` takes them.
 
-    Raises InputError naming the input for which there is none, or none of whole numbers from 0, and for names of no input.
+    Raises InputError naming the input for which there is none, or none of whole numbers from 0, and for unknown names.
     """
     if not isinstance(shapes, Mapping):
         raise InputError(f"shapes must map names to shapes, got {type(shapes).__name__}")

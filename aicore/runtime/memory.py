@@ -1,4 +1,4 @@
-"""Room for what a run needs, asked for before it is taken: a refusal names the tensor, the system's killer names nothing.
+"""Room for what a run needs, asked for before it is taken: a refusal names the tensor, the system's killer nothing.
 
 Memory that is reserved but not yet written costs nothing, so on most systems a request of any size succeeds, and the
 process ends when it writes. Models come from strangers: a few bytes of a file may ask for a tensor of any size.
@@ -50,7 +50,7 @@ def size_text(nbytes: int) -> str:
 
 
 def available_memory() -> float:
-    """Bytes that this process can still take, by the system, its control group and its own limit; infinity if unknown."""
+    """Bytes that this process can still take, by system, control group and its own limit; infinity if unknown."""
     sources: tuple[Callable[[], float], ...] = (_of_system, _of_group, _of_process)
     return min(source() for source in sources)
 

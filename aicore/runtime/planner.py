@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from aicore.errors import AicoreError, PluginError
 from aicore.ir import Buffer, Node, TensorType, Value, numpy_dtype
 from aicore.kernels import Selection
 from aicore.runtime.arena import Block, lower_bound, place
@@ -81,6 +82,16 @@ def only_renames(node: Node) -> bool:
     return all(v is not None and _is_plain(v.type) and _is_plain(out.type) for out, v in pairs)
 
 
+def _asked(selection: Selection, node: Node, workspace: Any, types: Sequence[TensorType | None]) -> int:
+    try:
+        return int(workspace(node.op, *types))
+    except AicoreError:
+        raise
+    except Exception as error:  # a kernel may be a plugin's
+        text = f"{node}: kernel {selection.kernel.name} cannot say which workspace it needs: "
+        raise PluginError(f"{text}{type(error).__name__}: {error}") from error
+
+
 def _is_plain(tensor: TensorType) -> bool:
     """Whether the size is known and elements are plain bytes, so that the arena can hold it."""
     return tensor.is_static and tensor.dtype != "string"
@@ -141,7 +152,7 @@ class _Draft:
         types = [None if v is None else v.type for v in node.inputs]
         workspace = selection.kernel.workspace
         if workspace is not None and all(t is None or t.is_static for t in types):
-            self.workspaces[step] = workspace(node.op, *types)
+            self.workspaces[step] = _asked(selection, node, workspace, types)
 
     def claim_outputs(self, outputs: Sequence[Value]) -> tuple[OutputPlan, ...]:
         """The first output of a root gets its bytes; others, and those of inputs and constants, are copied."""

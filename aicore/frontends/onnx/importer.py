@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from onnx import FunctionProto, ValueInfoProto
 
-from aicore.errors import AicoreError, ModelError, UnsupportedError
+from aicore.errors import AicoreError, InferenceError, ModelError, UnsupportedError
 from aicore.frontends.onnx.attributes import Attribute, Reference, decode
 from aicore.frontends.onnx.checks import check_declared, check_operand_types
 from aicore.frontends.onnx.convert import SourceNode, conversion_of, to_array
+from aicore.frontends.onnx.convert.source import Converter
 from aicore.frontends.onnx.external import ExternalData
 from aicore.frontends.onnx.functions import schema_function
 from aicore.frontends.onnx.metadata import read_metadata, read_state
@@ -29,6 +31,7 @@ from aicore.frontends.onnx.validate import (
     check_node,
 )
 from aicore.ir import Builder, Graph, Op, Origin, TensorType, Value, as_tuple
+from aicore.ir.builder import BAD_OPERANDS
 from aicore.ops import CORE
 
 EXPANDED_LIMIT = 100_000
@@ -147,7 +150,7 @@ class Importer:
         converter = conversion_of(node.kind, node.opset, node.domain)
         if converter is None and self.op_class(node.domain, node.kind) is None:
             return self._expand(schema_function(node, inputs), node, inputs, scope, builder)
-        results = source.as_is() if converter is None else converter(source)
+        results = source.as_is() if converter is None else _converted(converter, source, node)
         for name in source.attributes.unread():
             raise UnsupportedError(f"{node.where}: attribute {name!r} is not supported")
         return as_tuple(results)
@@ -226,6 +229,14 @@ def _functions(protos: Iterable[FunctionProto]) -> dict[FunctionKey, FunctionPro
             raise ModelError(f"two functions are called {proto.name!r} in the domain {proto.domain!r}")
         found[key] = proto
     return found
+
+
+def _converted(converter: Converter, source: SourceNode, node: CheckedNode) -> Any:
+    """What the converter makes of the node; like inference, it may trip over operands that do not fit."""
+    try:
+        return converter(source)
+    except BAD_OPERANDS as error:
+        raise InferenceError(f"{node.where}: does not fit its operands: {type(error).__name__}: {error}") from error
 
 
 def _with_attributes(node: CheckedNode, given: Mapping[str, Attribute] | None) -> CheckedNode:

@@ -159,7 +159,7 @@ def _sized_late(bound: BoundStep) -> Call:
 def _with_numbers(
     bound: BoundStep, types: tuple[TensorType, ...], operands: Sequence[Array | None]
 ) -> tuple[TensorType, ...]:
-    """Types that depend on numbers, such as those of a shape operand: inferred from the numbers, before the kernel runs."""
+    """Types that depend on numbers, such as those of a shape operand, inferred from them before the kernel runs."""
     if all(t.is_static for t in types):
         return types
     op, values = bound.step.node.op.absorb(*(None if a is None else constant_value(a) for a in operands))
