@@ -6,13 +6,14 @@ import onnx
 import onnx.parser
 
 _TEXTS = (
-    "(float[N,3,8,8] x) => (float[] y) <float[4,3,3,3] w> { h = Conv<pads = [1, 1, 1, 1]>(x, w) y = Relu(h) }",
-    "(float[1,2,4] x, float[2,2,3] w) => (float[] y) { y = ConvTranspose<strides = [2], output_padding = [1]>(x, w) }",
-    "(float[1,1,5,5] x) => (float[] y) { h = MaxPool<kernel_shape = [2, 2]>(x) y = AveragePool<kernel_shape = [2, 2]>(h) }",
+    "(float[N,3,8,8] x, float[4,3,3,3] w) => (float[] y) { h = Conv<pads = [1, 1, 1, 1]>(x, w) y = Relu(h) }",
+    """(float[1,2,4] x, float[2,2,3] w) => (float[] y) {
+        y = ConvTranspose<strides = [2], output_padding = [1]>(x, w) }""",
+    "(float[1,1,5,5] x) => (float[] y) { h = MaxPool<kernel_shape = [2, 2]>(x) y = LpPool<kernel_shape = [2, 3]>(h) }",
     "(float[2,N,3] x) => (float[] y) { s = Shape(x) h = Reshape(x, s) y = Softmax<axis = 1>(h) }",
     "(float[4,5] x) => (float[] y) <int64[2] a = {0, 1}, int64[2] b = {2, 9}> { y = Slice(x, a, b) }",
     '(float[4,5] x) => (float[] y) <int64[4] p = {1, 0, 0, 1}> { y = Pad<mode = "reflect">(x, p) }',
-    "(float[2] x) => (float[] y) <int64[1] n = {3}> { c = ConstantOfShape(n) t = Tile(x, n) y = Add(c, t) }",
+    "(float[2] x) => (float[] y) <int64[1] n = {3}> { c = ConstantOfShape(n) t = Tile(x, n) y = Concat<axis = 0>(c, t) }",
     "(float[1,3] x, int64[2] s) => (float[] y) { h = Expand(x, s) y = ReduceSum<keepdims = 0>(h) }",
     "(int64 n) => (int64[] y) <int64 a = {0}, int64 d = {2}> { y = Range(a, n, d) }",
     '(float[1,1,2,2] x) => (float[] y) <float[4] s = {1, 1, 2, 1.5}> { y = Resize<mode = "linear">(x, , s) }',
@@ -34,7 +35,8 @@ _TEXTS = (
     "(float[3] x) => (float[] y) <int64 a = {0}> { h = CumSum(x, a) c = Clip(h) y = Concat<axis = 0>(c, x) }",
     "(int64[2] a, int64[2] b) => (int64[] y) { h = Mod(a, b) d = Div(h, b) y = Pow(d, b) }",
     """(float[2] x, bool p) => (float[] y) { h = Exp(x) y = If(p) <
-        then_branch = t () => (float[2] m) { m = Mul(x, h) }, else_branch = e () => (float[2] s) { s = Add(x, h) }> }""",
+        then_branch = t () => (float[2] m) { m = Mul(x, h) },
+        else_branch = e () => (float[2] s) { s = Add(x, h) }> }""",
     """(float[2] x, int64 n) => (float[2] y, float[] z) { y, z = Loop(n, , x) <
         body = b (int64 i, bool c, float[2] v) => (bool go, float[2] w, float[2] s) {
             go = Identity(c) w = Add(v, x) s = Neg(w) }> }""",
