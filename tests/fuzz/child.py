@@ -73,7 +73,8 @@ def _outcome(model: Any, feeds: dict[str, Any], registry: PluginRegistry, target
 
 
 def _some(tensor: TensorType) -> Any:
-    shape = tuple(dim if isinstance(dim, int) else 2 for dim in tensor.shape or (2, 3))
+    dims = (2, 3) if tensor.shape is None else tensor.shape
+    shape = tuple(dim if isinstance(dim, int) else 2 for dim in dims)
     if np.prod([float(dim) for dim in shape]) > _MOST_ELEMENTS or len(shape) > 32:
         shape = (1,)  # a wrong shape, which the program has to say
     if tensor.dtype == "string":

@@ -13,7 +13,8 @@ _TEXTS = (
     "(float[2,N,3] x) => (float[] y) { s = Shape(x) h = Reshape(x, s) y = Softmax<axis = 1>(h) }",
     "(float[4,5] x) => (float[] y) <int64[2] a = {0, 1}, int64[2] b = {2, 9}> { y = Slice(x, a, b) }",
     '(float[4,5] x) => (float[] y) <int64[4] p = {1, 0, 0, 1}> { y = Pad<mode = "reflect">(x, p) }',
-    "(float[2] x) => (float[] y) <int64[1] n = {3}> { c = ConstantOfShape(n) t = Tile(x, n) y = Concat<axis = 0>(c, t) }",
+    """(float[2] x) => (float[] y) <int64[1] n = {3}> {
+        c = ConstantOfShape(n) t = Tile(x, n) y = Concat<axis = 0>(c, t) }""",
     "(float[1,3] x, int64[2] s) => (float[] y) { h = Expand(x, s) y = ReduceSum<keepdims = 0>(h) }",
     "(int64 n) => (int64[] y) <int64 a = {0}, int64 d = {2}> { y = Range(a, n, d) }",
     '(float[1,1,2,2] x) => (float[] y) <float[4] s = {1, 1, 2, 1.5}> { y = Resize<mode = "linear">(x, , s) }',

@@ -1,4 +1,4 @@
-"""Seeded damage to models: bytes, fields, and changes that leave a model plausible, so that they get as far as a run."""
+"""Seeded damage to models: bytes, fields, and changes that leave a model plausible enough to get as far as a run."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from tools.models import model_path
 pytest.importorskip("resource", reason="limits on memory need POSIX")
 
 Case = tuple[str, Any, dict[str, Any]]
-FAST = 400
+FAST = 600
 SLOW = 3000
 REAL = 150
 

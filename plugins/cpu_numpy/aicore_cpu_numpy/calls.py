@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -106,6 +107,9 @@ def _writing(bound: BoundStep, arena: Arena) -> Call:
     function = partial(function, **options) if options else function
     if len(outputs) == 1:
         output = outputs[0]
+        if len(inputs) > 1 and None not in inputs:
+            pick = itemgetter(*inputs)  # the usual case, in a third of the time of the general one
+            return lambda env: function(*pick(env), out=env[output])
         return lambda env: function(*[None if i is None else env[i] for i in inputs], out=env[output])
     return lambda env: function(*[None if i is None else env[i] for i in inputs], out=tuple(env[i] for i in outputs))
 
