@@ -25,6 +25,7 @@ from aicore.runtime import (
     Specialiser,
     is_control_flow,
 )
+from aicore.runtime.collector import collector_at_rest
 
 if TYPE_CHECKING:
     import onnx
@@ -95,7 +96,8 @@ def compile(  # the public name, aicore.compile
     fallbacks = [build("cpu")] if backend.device.kind != "cpu" and _has_device(registry, "cpu") else []
     verify(graph)
     passes = _Passes(registry, table, backend, optimize)
-    optimised, report = passes.whole(graph)
+    with collector_at_rest():
+        optimised, report = passes.whole(graph)
     home = backend.name if backend.device.kind == "cpu" else HOST  # the CPU's memory is the host's
     specialiser = Specialiser(optimised, backend, fallbacks, options, passes.specialised, home)
     return Program(optimised, backend.device, specialiser, why or f"target {backend.name}: asked for", (report,))

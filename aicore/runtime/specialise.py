@@ -15,6 +15,7 @@ from aicore.config import FallbackPolicy
 from aicore.errors import ExecutionError
 from aicore.ir import Graph, Node, TensorType, Value, retype
 from aicore.runtime.backend import Backend
+from aicore.runtime.collector import collector_at_rest
 from aicore.runtime.control_flow import Arrays, Body, control_flow
 from aicore.runtime.device import HOST, type_of
 from aicore.runtime.executable import Executable
@@ -217,7 +218,9 @@ class Specialiser:
         if future is not mine:
             return future.result()
         try:
-            mine.set_result(self._specialise(signature))
+            with collector_at_rest():
+                specialised = self._specialise(signature)
+            mine.set_result(specialised)
         except BaseException as error:
             mine.set_exception(error)
             with self._lock:

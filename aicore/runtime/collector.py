@@ -1,0 +1,34 @@
+"""Python's cyclic garbage collector rests while a graph is compiled.
+
+Compiling makes many objects that live on and refer to each other. The collector would walk all of them again and again,
+in time that grows faster than the graph: 10,000 nodes took 1.4 times as long with it as without.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_lock = threading.Lock()
+_resting = 0
+_wakes = False
+
+
+@contextmanager
+def collector_at_rest() -> Iterator[None]:
+    """Switch the collector off, and on again when the last thread that compiles has left, if it was on before."""
+    global _resting, _wakes  # noqa: PLW0603  # the collector is one per process
+    with _lock:
+        if not _resting:
+            _wakes = gc.isenabled()
+            gc.disable()
+        _resting += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _resting -= 1
+            if not _resting and _wakes:
+                gc.enable()
