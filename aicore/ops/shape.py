@@ -165,6 +165,7 @@ class Squeeze(Relabel):
             return TensorType(x.dtype, None)
         if chosen is None and axes is not None:
             count = vector_length(axes)
+            ensure(count is None or count <= len(x.shape), f"{count} axes are given for {shape_text(x.shape)}")
             return TensorType(x.dtype, unknown_shape(None if count is None else len(x.shape) - count))
         if chosen is None:
             return TensorType(x.dtype, _without_ones(x.shape))

@@ -53,7 +53,10 @@ class Slice(Movement):
         if self.axes is not None:
             return replace(self, axes=normalize_axes(self.axes, x.rank))
         count = _count(self.starts, bounds[0] if bounds else None)
-        return self if count is None else replace(self, axes=tuple(range(count)))
+        if count is None:
+            return self
+        ensure(count <= x.rank, f"{count} starts are given for rank {x.rank}")
+        return replace(self, axes=tuple(range(count)))
 
     def infer(
         self,
