@@ -142,6 +142,32 @@ TEXTS: dict[str, tuple[str, str, dict[str, Any]]] = {
                 go = Identity(c) w = Neg(v) s = Neg(v) }}> }}""",
         {},
     ),
+    "starts without axes": (
+        "1099511627776 starts are given for rank 2",
+        f"(float[2,2] x, int64[{MUCH}] a, int64[{MUCH}] b) => (float[] y) {{ y = Slice(x, a, b) }}",
+        {},
+    ),
+    "more axes than dims": (
+        "100 axes are given",
+        "(float[2,2] x, int64[100] a) => (float[] y) { y = Squeeze(x, a) }",
+        {},
+    ),
+    "a wrong axis that is an input": (
+        "Squeeze 'y'.*(is 2, not 1|cannot reshape)",
+        "(float[2,2] x, int64[2] a) => (float[] y) { y = Squeeze(x, a) }",
+        {"a": i64(0, 1)},
+    ),
+    "a window over nothing": (
+        ROOM,
+        f"""(float[1,1,4] x) => (float[] y) {{ y = LpPool<kernel_shape = [{2**36}], auto_pad = "SAME_UPPER">(x) }}""",
+        {},
+    ),
+    "scan inputs without end": (
+        "Scan",
+        f"""(float[4] x) => (float[] y) {{ y = Scan<num_scan_inputs = {FAR_TOO_MUCH},
+            body = b (float[4] a) => (float[4] o) {{ o = Identity(a) }}>(x) }}""",
+        {},
+    ),
     "an attribute that a message must not multiply by": (
         "inner dimensions differ",
         f"""(float[2,3] a, float[2,3] b) => (float[] y)
@@ -201,6 +227,16 @@ def _model(nodes: list[onnx.NodeProto], shape: list[Any]) -> onnx.ModelProto:
     return helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 21)])
 
 
+def vast_window(op: str) -> Callable[[], Case]:
+    """Almost all of the kernel lies in the padding, where it costs nothing."""
+    kernel = helper.make_node(op, ["x"], ["y"], kernel_shape=[2**62], auto_pad="SAME_UPPER")
+    return lambda: (
+        f"{op} over nothing",
+        _model([kernel], [1, 1, 4]),
+        {"x": np.arange(4, dtype=np.float32)[None, None]},
+    )
+
+
 BUILT: dict[str, tuple[str, Callable[[], Case]]] = {
     "polynomial": ("Expand 'y'", squared_shape),
     "divisions": ("Expand 'y'", nested_division),
@@ -208,7 +244,9 @@ BUILT: dict[str, tuple[str, Callable[[], Case]]] = {
         "functions call each other more than 32 deep|functions become more than 100000 nodes",
         multiplying_functions,
     ),
-    "wide sum": ("", wide_sum),
+    "wide sum": ("^$", wide_sum),
+    "vast maximum": ("^$", vast_window("MaxPool")),
+    "vast mean": ("^$", vast_window("AveragePool")),
 }
 
 

@@ -17,6 +17,9 @@ from aicore.ops.window import Windowed
 
 Index = tuple[Any, ...]
 
+_USUAL = 1024
+"""Elements of a kernel along one axis; padding lets a file give a kernel of any size."""
+
 
 @dataclass(frozen=True)
 class Geometry:
@@ -68,14 +71,37 @@ def taps(geometry: Geometry, start: int, stop: int) -> tuple[Tap, ...]:
     Offsets that meet no element at all are left out.
     """
     along = [
-        [_meeting(geometry, axis, k, start, stop) for k in range(size)] for axis, size in enumerate(geometry.kernel)
+        [(k, *_meeting(geometry, axis, k, start, stop)) for k in _offsets(geometry, axis, start, stop)]
+        for axis in range(len(geometry.kernel))
     ]
     found = []
-    for index, offset in enumerate(itertools.product(*along)):
-        if all(target.start < target.stop for target, _, _ in offset):
-            targets, sources, wholes = zip(*offset, strict=True)
+    for offset in itertools.product(*along):
+        if all(target.start < target.stop for _, target, _, _ in offset):
+            places, targets, sources, wholes = zip(*offset, strict=True)
+            index = _row_major(places, geometry.kernel)
             found.append(Tap(index, (..., *targets), (..., *sources), all(wholes)))
     return tuple(found)
+
+
+def _offsets(geometry: Geometry, axis: int, start: int, stop: int) -> Sequence[int]:
+    """Offsets along one axis that may meet an element: all of a usual kernel, few of one larger than its input."""
+    size = geometry.kernel[axis]
+    if size <= _USUAL:
+        return range(size)
+    windows = range(start, stop) if axis == 0 else range(geometry.dims[axis])
+    dilation, found = geometry.dilations[axis], set[int]()
+    for window in windows:
+        first = geometry.begins[axis] - window * geometry.strides[axis]
+        last = first + geometry.spatial[axis] - 1
+        found.update(range(max(-(-first // dilation), 0), min(last // dilation + 1, size)))
+    return sorted(found)
+
+
+def _row_major(places: Sequence[int], dims: Sequence[int]) -> int:
+    index = 0
+    for place, dim in zip(places, dims, strict=True):
+        index = index * dim + place
+    return index
 
 
 def _meeting(geometry: Geometry, axis: int, k: int, start: int, stop: int) -> tuple[slice, slice, bool]:

@@ -78,9 +78,10 @@ def averaged_elements(op: AveragePool, spatial: Sequence[int], dims: Sequence[in
     along = []
     for i, (size, positions) in enumerate(zip(spatial, dims, strict=True)):
         low, high = (-op.pads[i], size + op.pads[count + i]) if op.count_include_pad else (0, size)
-        first = np.arange(positions)[:, None] * op.strides[i] - op.pads[i]
-        taps = first + np.arange(op.kernel_shape[i]) * op.dilations[i]
-        along.append(((taps >= low) & (taps < high)).sum(axis=1))
+        first = np.arange(positions) * op.strides[i] - op.pads[i]
+        # Offsets below ceil((end - first) / dilation) lie before `end`.
+        before = [np.clip(-((first - end) // op.dilations[i]), 0, op.kernel_shape[i]) for end in (low, high)]
+        along.append(before[1] - before[0])
     return reduce(np.multiply.outer, along)
 
 
