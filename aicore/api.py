@@ -24,6 +24,8 @@ from aicore.runtime import (
     ReferenceEvaluator,
     Specialiser,
     is_control_flow,
+    usable_cores,
+    using_threads,
 )
 from aicore.runtime.collector import collector_at_rest
 
@@ -57,6 +59,7 @@ def compile(  # the public name, aicore.compile
     reuse_memory: bool = True,
     poison: bool | None = None,
     kernels: Mapping[str, str] | None = None,
+    threads: int | None = None,
     capacity: int = 32,
     registry: PluginRegistry | None = None,
 ) -> Program:
@@ -70,6 +73,7 @@ def compile(  # the public name, aicore.compile
     reuse_memory: False gives every buffer memory of its own.
     poison: fill dead buffers with NaN patterns; None means AICORE_DEBUG.
     kernels: variant by op (`{"Conv": "im2col"}`) or by node name, instead of the selector's choice.
+    threads: how many a run may keep busy on the host; None means AICORE_THREADS, else as many as there are cores to use.
     capacity: how many sets of input shapes to keep compiled.
     registry: plugins to use instead of the installed ones.
 
@@ -78,6 +82,8 @@ def compile(  # the public name, aicore.compile
     """
     if not isinstance(capacity, int) or capacity < 1:
         raise ConfigError(f"capacity={capacity!r} is no number of sets of shapes; choose 1 or more")
+    if threads is not None and (not isinstance(threads, int) or threads < 1):
+        raise ConfigError(f"threads={threads!r} is no number of threads; choose 1 or more")
     config = from_environment()
     registry = plugin_registry() if registry is None else registry
     graph = model if isinstance(model, Graph) else load(model, registry=registry)
@@ -92,11 +98,12 @@ def compile(  # the public name, aicore.compile
         fallback=parse_fallback(fallback) if fallback is not None else config.fallback,
         memory=MemoryOptions(reuse_memory, config.debug if poison is None else poison, config.memory_limit),
         capacity=capacity,
+        threads=threads or config.threads or usable_cores(),
     )
     fallbacks = [build("cpu")] if backend.device.kind != "cpu" and _has_device(registry, "cpu") else []
     verify(graph)
     passes = _Passes(registry, table, backend, optimize)
-    with collector_at_rest():
+    with collector_at_rest(), using_threads(options.threads):
         optimised, report = passes.whole(graph)
     home = backend.name if backend.device.kind == "cpu" else HOST  # the CPU's memory is the host's
     specialiser = Specialiser(optimised, backend, fallbacks, options, passes.specialised, home)

@@ -24,6 +24,7 @@ _NAMES = frozenset(
         "AICORE_FALLBACK",
         "AICORE_CACHE_DIR",
         "AICORE_MEMORY_LIMIT",
+        "AICORE_THREADS",
         "AICORE_DEBUG",
     }
 )
@@ -41,6 +42,7 @@ class Config:
     fallback: what happens to a node that the target cannot run: raise, run elsewhere and say so, or run elsewhere.
     cache_dir: folder of caches; None means the platform's user cache folder.
     memory_limit: bytes that one run may take; None means what the system has left.
+    threads: how many a run may keep busy on the host; None means as many as there are cores to use.
     debug: verify the whole graph after each pass, poison dead buffers, keep full tracebacks in the CLI.
     """
 
@@ -51,6 +53,7 @@ class Config:
     fallback: FallbackPolicy = "warn"
     cache_dir: Path | None = None
     memory_limit: int | None = None
+    threads: int | None = None
     debug: bool = False
 
 
@@ -72,6 +75,7 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Config:
         fallback=parse_fallback(env.get("AICORE_FALLBACK", "").strip() or "warn", "AICORE_FALLBACK"),
         cache_dir=Path(cache_dir) if cache_dir else None,
         memory_limit=_bytes(env.get("AICORE_MEMORY_LIMIT", "").strip(), "AICORE_MEMORY_LIMIT"),
+        threads=_count(env.get("AICORE_THREADS", "").strip(), "AICORE_THREADS"),
         debug=parse_bool(env.get("AICORE_DEBUG", ""), "AICORE_DEBUG"),
     )
 
@@ -106,6 +110,14 @@ def _seconds(text: str, name: str) -> float:
     if not 0 <= seconds < math.inf:  # false for NaN too
         raise ConfigError(f"{name}={text!r} is no number of seconds; choose 0 or a positive number")
     return seconds
+
+
+def _count(text: str, name: str) -> int | None:
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= 9 and int(text) > 0):
+        raise ConfigError(f"{name}={text!r} is no number of threads; choose 1 or more")
+    return int(text)
 
 
 def _bytes(text: str, name: str) -> int | None:

@@ -19,7 +19,7 @@ def test_nothing_set_means_the_defaults() -> None:
 
 
 def test_empty_values_mean_the_defaults() -> None:
-    names = ("PLUGINS", "DISABLE_PLUGINS", "PLUGIN_TIMEOUT", "TARGET", "FALLBACK", "CACHE_DIR", "DEBUG")
+    names = ("PLUGINS", "DISABLE_PLUGINS", "PLUGIN_TIMEOUT", "TARGET", "FALLBACK", "CACHE_DIR", "THREADS", "DEBUG")
     assert from_environment({f"AICORE_{name}": " " for name in names}) == Config()
 
 
@@ -32,6 +32,7 @@ def test_every_variable_is_read() -> None:
             "AICORE_TARGET": " cpu ",
             "AICORE_FALLBACK": "error",
             "AICORE_CACHE_DIR": "caches",
+            "AICORE_THREADS": "3",
             "AICORE_DEBUG": "Yes",
         }
     )
@@ -42,6 +43,7 @@ def test_every_variable_is_read() -> None:
         target="cpu",
         fallback="error",
         cache_dir=Path("caches"),
+        threads=3,
         debug=True,
     )
 
@@ -98,3 +100,9 @@ def test_a_bad_variable_never_breaks_the_import() -> None:
     code = "import aicore, aicore.config"
     environment = {**os.environ, "AICORE_DEBUG": "maybe", "AICORE_NONSENSE": "1"}
     subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=60)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "two", "1.5", "9" * 30, "²"])
+def test_a_bad_number_of_threads_names_the_variable(text: str) -> None:
+    with pytest.raises(ConfigError, match="AICORE_THREADS=.* is no number of threads; choose 1 or more"):
+        from_environment({"AICORE_THREADS": text})

@@ -1,7 +1,17 @@
 """Kernels, their registry, and the choice among them."""
 
-from aicore.kernels.kernel import REFERENCE, Kernel, kernel
+from aicore.kernels.kernel import REFERENCE, Kernel, Settings, kernel
 from aicore.kernels.registry import KernelTable
 from aicore.kernels.selector import Candidate, Selection, Selector, TunedTime
 
-__all__ = ["REFERENCE", "Candidate", "Kernel", "KernelTable", "Selection", "Selector", "TunedTime", "kernel"]
+__all__ = [
+    "REFERENCE",
+    "Candidate",
+    "Kernel",
+    "KernelTable",
+    "Selection",
+    "Selector",
+    "Settings",
+    "TunedTime",
+    "kernel",
+]

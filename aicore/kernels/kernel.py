@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -13,7 +14,8 @@ from aicore.ir import Op, TensorType
 Supports: TypeAlias = Callable[..., "str | None"]
 Estimate: TypeAlias = Callable[..., float]
 Workspace: TypeAlias = Callable[..., int]
-Bind: TypeAlias = Callable[[Any, "Sequence[TensorType | None]", "Sequence[Any | None]"], "Callable[..., Any]"]
+Bind: TypeAlias = Callable[..., "Callable[..., Any]"]
+Settings: TypeAlias = Mapping[str, Any]
 
 REFERENCE = "reference"
 """The variant that says what the op means: plain, right in float64, and the last choice of the selector."""
@@ -34,6 +36,9 @@ class Kernel:
     bind: `(op, types, constants) -> callable(*inputs, out=..., workspace=...)`, called once for each step of a plan, to
         resolve attributes and prepack constant operands. `constants` has an array for each constant operand, else None.
     estimate: `(op, *types) -> seconds` expected on this device; kernels without one rank behind those with one.
+    tune: values to choose from by name of a setting, such as a block size; the first of each is its default. What is
+        chosen is passed by keyword to `workspace`, `bind` and `estimate`; a kernel with settings has `bind`.
+    wraps: for an op that holds another one as its `inner`, such as ChannelsLast: class of the op held.
     inplace: the output may be the memory of an input, where the op declares it.
     returns: the function has no `out` parameter and returns its result, or a tuple of them.
     plugin: the plugin that registered it; set by the registry.
@@ -52,11 +57,17 @@ class Kernel:
     tune: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     returns: bool = False
     plugin: str = ""
+    wraps: type[Op] | None = None
 
     @property
     def name(self) -> str:
         """`conv_im2col`: op in lower case and variant, as explain() and errors show it."""
-        return f"{self.op.__name__.lower()}_{self.variant}"
+        return f"{(self.wraps or self.op).__name__.lower()}_{self.variant}"
+
+    @property
+    def settings(self) -> tuple[Settings, ...]:
+        """Every combination of what `tune` offers, the default first; one that is empty when it offers nothing."""
+        return tuple(dict(zip(self.tune, values, strict=True)) for values in itertools.product(*self.tune.values()))
 
     def reason_against(self, op: Op, *types: TensorType | None) -> str | None:
         """Why this kernel cannot run the op on operands of these types, or None if it can."""
@@ -82,6 +93,7 @@ def kernel(
     estimate: Estimate | None = None,
     inplace: bool = False,
     tune: Mapping[str, tuple[Any, ...]] | None = None,
+    wraps: type[Op] | None = None,
 ) -> Callable[[Callable[..., Any]], Kernel]:
     """Turn a function into a Kernel; registering it is the plugin's `register_kernels` hook's business.
 
@@ -92,6 +104,8 @@ def kernel(
         parameters = inspect.signature(function).parameters
         if workspace is not None and bind is None and "workspace" not in parameters:
             raise AicoreError(f"kernel {function.__name__} declares workspace but has no parameter of that name")
+        if tune and bind is None:
+            raise AicoreError(f"kernel {function.__name__} declares settings, which only `bind` could receive")
         return Kernel(
             op=op,
             device=device,
@@ -105,6 +119,7 @@ def kernel(
             inplace=inplace,
             tune=tune or {},
             returns="out" not in parameters,
+            wraps=wraps,
         )
 
     return wrap

@@ -25,6 +25,11 @@ class KernelTable:
         """Kernels of the op on this kind of device; empty when there is none."""
         return self._by_op.get((op, device), ())
 
+    def serving(self, op: Op, device: str) -> tuple[Kernel, ...]:
+        """Kernels for this very op: if it holds another one, only those that are for what it holds."""
+        held = type(getattr(op, "inner", None))
+        return tuple(k for k in self.find(type(op), device) if k.wraps is None or k.wraps is held)
+
     def reference(self, op: type[Op], device: str) -> Kernel | None:
         """The kernel that says what the op means, if the device has it."""
         return next((kernel for kernel in self.find(op, device) if kernel.variant == REFERENCE), None)

@@ -8,16 +8,16 @@ from typing import TypeAlias
 
 from aicore.errors import UnsupportedError
 from aicore.ir import Op, TensorType
-from aicore.kernels.kernel import REFERENCE, Kernel
+from aicore.kernels.kernel import REFERENCE, Kernel, Settings
 from aicore.kernels.registry import KernelTable
 
 TunedTime: TypeAlias = Callable[..., "float | None"]
-"""`(kernel, op, *types) -> seconds` measured on this very device, or None when it was not measured."""
+"""`(kernel, settings, op, *types) -> seconds` measured on this very device, or None when it was not measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One kernel that was considered.
+    """One kernel, with one choice of its settings, that was considered.
 
     seconds: tuned or estimated time; None where neither is known or the kernel cannot run the op.
     note: why it cannot run the op, or what its rank rests on.
@@ -27,10 +27,17 @@ class Candidate:
     usable: bool
     seconds: float | None = None
     note: str = ""
+    settings: Settings = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """`conv_im2col`, or `conv_im2col[block=64]` for a kernel with settings."""
+        chosen = ",".join(f"{name}={value}" for name, value in self.settings.items())
+        return f"{self.kernel.name}[{chosen}]" if chosen else self.kernel.name
 
     def __str__(self) -> str:
         time = "" if self.seconds is None else f" {self.seconds * 1e6:.1f} us"
-        return f"{self.kernel.name}:{time} {self.note}"
+        return f"{self.name}:{time} {self.note}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +46,11 @@ class Selection:
 
     kernel: Kernel
     candidates: tuple[Candidate, ...]
+
+    @property
+    def settings(self) -> Settings:
+        """What was chosen of what the kernel offers; empty for one that offers nothing."""
+        return self.candidates[0].settings
 
     @property
     def reason(self) -> str:
@@ -77,38 +89,49 @@ class Selector:
 
     def reason_against(self, op: Op, *types: TensorType | None) -> str | None:
         """Why no kernel runs the op on operands of these types, or None if one does. Dims may be symbolic."""
-        kernels = self.table.find(type(op), self.device)
+        kernels = self.table.serving(op, self.device)
         if any(kernel.reason_against(op, *types) is None for kernel in kernels):
             return None
         return self._refusal(op, self._candidates(op, types))
 
     def _candidates(self, op: Op, types: tuple[TensorType | None, ...]) -> list[Candidate]:
-        ranked = [self._rate(kernel, op, types) for kernel in self.table.find(type(op), self.device)]
+        ranked = [row for kernel in self.table.serving(op, self.device) for row in self._rate(kernel, op, types)]
         return [candidate for _, candidate in sorted(ranked, key=lambda pair: pair[0])]
 
     def _rate(
         self, kernel: Kernel, op: Op, types: tuple[TensorType | None, ...]
-    ) -> tuple[tuple[int, float], Candidate]:
-        """(sort key, candidate); the key is a tier and seconds, so kernels of one tier keep their order."""
+    ) -> list[tuple[tuple[int, float], Candidate]]:
+        """(sort key, candidate) for each choice of settings; the key is (tier, seconds), so ties keep their order."""
         reason = kernel.reason_against(op, *types)
         if reason is not None:
-            return (5, 0.0), Candidate(kernel, False, None, reason)
-        seconds = self.tuned(kernel, op, *types) if self.tuned is not None else None
+            return [((5, 0.0), Candidate(kernel, False, None, reason))]
+        return [self._rate_one(kernel, settings, op, types) for settings in kernel.settings]
+
+    def _rate_one(
+        self, kernel: Kernel, settings: Settings, op: Op, types: tuple[TensorType | None, ...]
+    ) -> tuple[tuple[int, float], Candidate]:
+        seconds = self.tuned(kernel, settings, op, *types) if self.tuned is not None else None
         if seconds is not None:
-            return (1, seconds), Candidate(kernel, True, seconds, "tuned time")
+            return (1, seconds), Candidate(kernel, True, seconds, "tuned time", settings)
         if kernel.variant == REFERENCE:
-            return (4, 0.0), Candidate(kernel, True, None, "reference")
+            return (4, 0.0), Candidate(kernel, True, None, "reference", settings)
         sized = all(t is None or t.is_static for t in types)
         if kernel.estimate is not None and sized:
-            seconds = kernel.estimate(op, *types)
-            return (2, seconds), Candidate(kernel, True, seconds, "estimate")
-        return (3, 0.0), Candidate(kernel, True, None, "no estimate")
+            seconds = kernel.estimate(op, *types, **settings)
+            return (2, seconds), Candidate(kernel, True, seconds, "estimate", settings)
+        return (3, 0.0), Candidate(kernel, True, None, "no estimate", settings)
 
     def _refusal(self, op: Op, candidates: list[Candidate]) -> str:
         if not candidates:
-            return f"no kernel for {type(op).__name__} on {self.device}"
+            return f"no kernel for {_name(op)} on {self.device}"
         reasons = "; ".join(f"{candidate.kernel.name}: {candidate.note}" for candidate in candidates)
-        return f"no kernel for this {type(op).__name__} on {self.device}: {reasons}"
+        return f"no kernel for this {_name(op)} on {self.device}: {reasons}"
+
+
+def _name(op: Op) -> str:
+    """`Conv`, or `ChannelsLast of Conv` for an op that holds another."""
+    held = getattr(op, "inner", None)
+    return type(op).__name__ if held is None else f"{type(op).__name__} of {type(held).__name__}"
 
 
 def _put_first(candidates: list[Candidate], variant: str, op: Op, device: str) -> list[Candidate]:
@@ -118,5 +141,5 @@ def _put_first(candidates: list[Candidate], variant: str, op: Op, device: str) -
         raise UnsupportedError(f"no kernel {variant!r} for {type(op).__name__} on {device}; there are: {known}")
     if not wanted.usable:
         raise UnsupportedError(f"kernel {wanted.kernel.name} was asked for, but: {wanted.note}")
-    first = Candidate(wanted.kernel, True, wanted.seconds, "asked for")
+    first = Candidate(wanted.kernel, True, wanted.seconds, "asked for", wanted.settings)
     return [first, *(c for c in candidates if c is not wanted)]

@@ -19,6 +19,7 @@ from aicore.runtime.specialise import (
     Specialised,
     Specialiser,
 )
+from aicore.runtime.threads import thread_count, usable_cores, using_threads
 
 __all__ = [
     "HOST",
@@ -47,5 +48,8 @@ __all__ = [
     "check_room",
     "is_control_flow",
     "make_plan",
+    "thread_count",
     "type_of",
+    "usable_cores",
+    "using_threads",
 ]

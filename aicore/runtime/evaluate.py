@@ -30,13 +30,14 @@ class ReferenceEvaluator:
         Raises UnsupportedError when there is no kernel for it, and ExecutionError when its kernel fails.
         """
         types = [None if a is None else type_of(a) for a in arrays]
-        kernels = [self._table.reference(type(op), self._device), *self._table.find(type(op), self._device)]
+        kernels = [self._table.reference(type(op), self._device), *self._table.serving(op, self._device)]
         kernel = next((k for k in kernels if k is not None and k.reason_against(op, *types) is None), None)
         if kernel is None:
             return self._by_parts(op, arrays)
         values = [None if a is None else constant_value(a) for a in arrays]
         expected = as_tuple(op.infer(*values))
-        workspace = 0 if kernel.workspace is None else kernel.workspace(op, *types)
+        settings = kernel.settings[0]
+        workspace = 0 if kernel.workspace is None else kernel.workspace(op, *types, **settings)
         check_room(bytes_of(expected) + workspace, f"the result of {type(op).__name__}")
         options: dict[str, Any] = {}
         if not kernel.returns:
@@ -45,7 +46,7 @@ class ReferenceEvaluator:
             options["workspace"] = np.empty(workspace, np.uint8)
         try:
             with np.errstate(all="ignore"):
-                function = kernel.bind(op, types, arrays) if kernel.bind else partial(kernel.function, op)
+                function = kernel.bind(op, types, arrays, **settings) if kernel.bind else partial(kernel.function, op)
                 results = function(*arrays, **options)
         except Exception as error:
             text = f"kernel {kernel.name} failed on {types}: {type(error).__name__}: {error}"

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from aicore.ir import Buffer, Node, TensorType
-from aicore.kernels import Kernel, Selection
+from aicore.kernels import Kernel, Selection, Settings
 from aicore.runtime.memory import size_text
 
 
@@ -65,6 +65,11 @@ class Step:
     def kernel(self) -> Kernel:
         return self.selection.kernel
 
+    @property
+    def settings(self) -> Settings:
+        """What was chosen of what the kernel offers, for its `bind`."""
+        return self.selection.settings
+
 
 @dataclass(frozen=True, slots=True)
 class OutputPlan:
@@ -106,6 +111,7 @@ class Plan:
     aliased: nodes that need no kernel, because their outputs are the bytes of an operand.
     poison: fill buffers with NaN patterns as soon as they are dead; a debugging aid.
     resident: the device's array for each constant; shared by all plans of a program.
+    threads: how many threads a run may keep busy.
     limit: bytes that one run may take, for launchers that learn sizes while they run; None means what there is.
     """
 
@@ -119,6 +125,7 @@ class Plan:
     poison: bool = False
     resident: Mapping[Buffer, Any] = field(default_factory=dict, repr=False)
     limit: int | None = None
+    threads: int = 1
 
     @property
     def nodes(self) -> int:

@@ -12,6 +12,7 @@ from aicore.ir import Buffer, Node, TensorType, Value, numpy_dtype
 from aicore.kernels import Selection
 from aicore.runtime.arena import Block, lower_bound, place
 from aicore.runtime.plan import BufferPlan, Memory, OutputPlan, Plan, Step, Storage
+from aicore.runtime.threads import thread_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,7 @@ def make_plan(
         poison=options.poison,
         resident=resident,
         limit=options.limit,
+        threads=thread_count(),
     )
 
 
@@ -89,7 +91,7 @@ def _is_as_large(operand: Value, output: Value) -> bool:
 
 def _asked(selection: Selection, node: Node, workspace: Any, types: Sequence[TensorType | None]) -> int:
     try:
-        return int(workspace(node.op, *types))
+        return int(workspace(node.op, *types, **selection.settings))
     except AicoreError:
         raise
     except Exception as error:  # a kernel may be a plugin's

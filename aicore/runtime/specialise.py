@@ -24,6 +24,7 @@ from aicore.runtime.plan import Plan
 from aicore.runtime.planner import MemoryOptions, make_plan
 from aicore.runtime.schedule import CORE, Placement, Segment, make_segments, place_nodes
 from aicore.runtime.stages import Call, RunPlan, Slots, Stage, StageList
+from aicore.runtime.threads import using_threads
 
 Signature: TypeAlias = tuple[TensorType, ...]
 Optimise: TypeAlias = Callable[[Graph], "tuple[Graph, Any]"]
@@ -39,11 +40,13 @@ class Options:
     fallback: what happens to a node that the target cannot run.
     memory: how buffers share memory.
     capacity: specialisations kept; the least recently used one goes first.
+    threads: how many a run may keep busy.
     """
 
     fallback: FallbackPolicy = "warn"
     memory: MemoryOptions = field(default_factory=MemoryOptions)
     capacity: int = 32
+    threads: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +221,7 @@ class Specialiser:
         if future is not mine:
             return future.result()
         try:
-            with collector_at_rest():
+            with collector_at_rest(), using_threads(self._options.threads):
                 specialised = self._specialise(signature)
             mine.set_result(specialised)
         except BaseException as error:

@@ -306,6 +306,8 @@ def test_targets_that_do_not_exist(target: Any, registry: PluginRegistry) -> Non
         ({"kernels": ["Relu"]}, "is no mapping of ops or nodes to variants"),
         ({"fallback": "silent"}, "is not a policy; choose from error, warn, quiet"),
         ({"fallback": 3}, "is not a policy"),
+        ({"threads": 0}, "threads=0 is no number of threads"),
+        ({"threads": "two"}, "is no number of threads"),
         ({"capacity": 0}, "capacity=0 is no number of sets of shapes"),
         ({"capacity": "many"}, "is no number of sets of shapes"),
     ],

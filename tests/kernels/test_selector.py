@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import aicore.ops as ops
-from aicore.errors import UnsupportedError
-from aicore.ir import TensorType
-from aicore.kernels import Kernel, KernelTable, Selector, kernel
+from aicore.errors import AicoreError, UnsupportedError
+from aicore.ir import Op, TensorType
+from aicore.kernels import Kernel, KernelTable, Selector, Settings, kernel
 
 MATRIX = TensorType("float32", (4, 4))
 SYMBOLIC = TensorType("float32", None)
@@ -38,7 +38,7 @@ FAST = add("fast", estimate=lambda op, *types: 1e-6)
 TUNED = {"slow": 1e-7, "plain": 5e-7}
 
 
-def tuned(candidate: Kernel, op: ops.Add, *types: TensorType) -> float | None:
+def tuned(candidate: Kernel, settings: Settings, op: ops.Add, *types: TensorType) -> float | None:
     return TUNED.get(candidate.variant)
 
 
@@ -60,7 +60,7 @@ def test_a_tuned_time_beats_every_estimate() -> None:
 
 def test_a_reference_that_was_measured_fastest_is_taken() -> None:
     measured = {"reference": 1e-8, "fast": 1e-6}
-    some = selector(REFERENCE, FAST, tuned=lambda candidate, op, *types: measured[candidate.variant])
+    some = selector(REFERENCE, FAST, tuned=lambda candidate, settings, op, *types: measured[candidate.variant])
     assert chosen(some) == "reference"
 
 
@@ -130,3 +130,61 @@ def test_the_table_keeps_devices_apart() -> None:
     assert table.reference(ops.Sub, "cpu") is None
     assert list(table) == [REFERENCE, FAST]
     assert len(table) == 2
+
+
+def blocked(variant: str, **options: Any) -> Kernel:
+    """A kernel with settings: 6, 5 and 4 microseconds for blocks of 8, 16 and 32."""
+
+    def bind(op: ops.Add, types: Any, constants: Any, block: int = 8) -> Any:
+        return lambda *operands, out: np.add(*operands, out=out)
+
+    times = {8: 6e-6, 16: 5e-6, 32: 4e-6}
+    return add(
+        variant, bind=bind, tune={"block": (8, 16, 32)}, estimate=lambda op, *types, block: times[block], **options
+    )
+
+
+def test_each_choice_of_settings_is_a_candidate() -> None:
+    selection = selector(REFERENCE, blocked("rows")).select(ops.Add(), MATRIX, MATRIX)
+    assert selection.settings == {"block": 32}
+    assert [str(candidate) for candidate in selection.candidates] == [
+        "add_rows[block=32]: 4.0 us estimate",
+        "add_rows[block=16]: 5.0 us estimate",
+        "add_rows[block=8]: 6.0 us estimate",
+        "add_reference: reference",
+    ]
+
+
+def test_a_measured_choice_of_settings_beats_estimated_ones() -> None:
+    def measured(candidate: Kernel, settings: Settings, op: ops.Add, *types: TensorType) -> float | None:
+        return 1e-3 if settings == {"block": 16} else None
+
+    assert selector(blocked("rows"), tuned=measured).select(ops.Add(), MATRIX, MATRIX).settings == {"block": 16}
+
+
+def test_settings_are_combined_the_default_first() -> None:
+    both = add("both", bind=lambda *args, **settings: None, tune={"rows": (1, 2), "columns": (3, 4)})
+    assert both.settings == (
+        {"rows": 1, "columns": 3},
+        {"rows": 1, "columns": 4},
+        {"rows": 2, "columns": 3},
+        {"rows": 2, "columns": 4},
+    )
+    assert REFERENCE.settings == ({},)
+
+
+def test_settings_need_a_bind_to_receive_them() -> None:
+    with pytest.raises(AicoreError, match="declares settings, which only `bind` could receive"):
+        add("rows", tune={"block": (1, 2)})
+
+
+def test_a_kernel_for_what_an_op_holds_serves_no_other() -> None:
+    def last(held: type[Op]) -> Kernel:
+        return kernel(ops.ChannelsLast, device="cpu", variant="last", wraps=held)(lambda op, x, *, out: None)
+
+    some = selector(last(ops.MaxPool), last(ops.AveragePool))
+    image = TensorType("float32", (1, 4, 4, 3))
+    chosen_kernel = some.select(ops.ChannelsLast(ops.AveragePool(kernel_shape=(2, 2))), image).kernel
+    assert chosen_kernel.wraps is ops.AveragePool
+    assert chosen_kernel.name == "averagepool_last"
+    assert some.reason_against(ops.ChannelsLast(ops.Relu()), image) == "no kernel for ChannelsLast of Relu on cpu"

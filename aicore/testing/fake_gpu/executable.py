@@ -203,7 +203,8 @@ def _function(plan: Plan, step: Step, device: FakeDevice) -> Callable[..., Any]:
         None if b is None or b.constant is None else device.view(plan.resident[b.constant]).reshape(b.type.static_shape)
         for b in buffers
     ]
-    return kernel.bind(step.node.op, [None if v is None else v.type for v in step.node.inputs], constants)
+    types = [None if v is None else v.type for v in step.node.inputs]
+    return kernel.bind(step.node.op, types, constants, **step.settings)
 
 
 def _store(results: tuple[Any, ...], outputs: Sequence[Array]) -> None:

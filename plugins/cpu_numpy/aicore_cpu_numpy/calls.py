@@ -1,4 +1,9 @@
-"""From a step of a plan to one call that takes nothing but the run's arrays."""
+"""From a step of a plan to one call that takes nothing but the run's arrays.
+
+What a kernel's `bind` returns may have a method `place(*inputs, out=..., workspace=...) -> callable()`. It is called
+once for arrays that are the same in every run, those of an arena, so that views of them are made once; calling the
+bound function itself must do the same as calling what `place` returns.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +20,7 @@ import numpy as np
 from aicore.errors import ExecutionError
 from aicore.ir import TensorType, Value, as_tuple, constant_value, numpy_dtype
 from aicore.ir.inference import check_possible
-from aicore.runtime import BufferPlan, Plan, Step, Storage, bytes_of, check_room, type_of
+from aicore.runtime import BufferPlan, Plan, Step, Storage, bytes_of, check_room, type_of, using_threads
 from aicore_cpu_numpy.arena import POISON, Arena, Array, Environment
 
 _LATE_SIZES = 32
@@ -34,6 +39,7 @@ class BoundStep:
         self.step = step
         self.poison = plan.poison
         self.limit = plan.limit
+        self.threads = plan.threads
         self.dynamic = [plan.buffers[i].storage is Storage.DYNAMIC for i in step.outputs]
         self.output_types = [plan.buffers[i].type for i in step.outputs]
         self.sized = all(t.is_static for t in (*_operand_types(plan, step), *self.output_types))
@@ -49,7 +55,8 @@ class BoundStep:
         with self._lock:
             found = self._late.get(types)
             if found is None:
-                found = self._late[types] = self._specialise(types)
+                with using_threads(self.threads):
+                    found = self._late[types] = self._specialise(types)
             self._late.move_to_end(types)
             if len(self._late) > _LATE_SIZES:
                 self._late.popitem(last=False)
@@ -57,7 +64,9 @@ class BoundStep:
 
     def _resolve(self, types: Sequence[TensorType | None]) -> Callable[..., Any]:
         kernel, op = self.step.kernel, self.step.node.op
-        return partial(kernel.function, op) if kernel.bind is None else kernel.bind(op, types, self.constants)
+        if kernel.bind is None:
+            return partial(kernel.function, op)
+        return kernel.bind(op, types, self.constants, **self.step.settings)
 
     def _specialise(self, types: tuple[TensorType | None, ...]) -> _Late:
         kernel, op = self.step.kernel, self.step.node.op
@@ -70,7 +79,8 @@ class BoundStep:
             for old, v in zip(self.step.node.inputs, values, strict=True)
         ]
         inferred = as_tuple(op.infer(*known))
-        workspace = kernel.workspace(op, *types) if kernel.workspace is not None else None
+        settings = self.step.settings
+        workspace = kernel.workspace(op, *types, **settings) if kernel.workspace is not None else None
         return _Late(self._resolve(types), inferred, workspace)
 
 
@@ -102,7 +112,8 @@ def _writing(bound: BoundStep, arena: Arena) -> Call:
     if all(i is None or arena.views[i] is not None for i in (*inputs, *outputs)):
         arrays = [None if i is None else arena.views[i] for i in inputs]
         results = tuple(arena.views[i] for i in outputs)
-        whole = partial(function, *arrays, out=results[0] if len(results) == 1 else results, **options)
+        place = getattr(function, "place", None) or partial(partial, function)
+        whole = place(*arrays, out=results[0] if len(results) == 1 else results, **options)
         return lambda _: whole()
     function = partial(function, **options) if options else function
     if len(outputs) == 1:

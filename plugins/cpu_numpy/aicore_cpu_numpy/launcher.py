@@ -11,9 +11,10 @@ import numpy as np
 
 from aicore.errors import ExecutionError
 from aicore.ir import numpy_dtype
-from aicore.runtime import Plan, Storage
+from aicore.runtime import Plan, Storage, using_threads
 from aicore_cpu_numpy.arena import Arena, Array, Environment
 from aicore_cpu_numpy.calls import BoundStep, Call, bind_step
+from aicore_cpu_numpy.workers import single_threaded_blas
 
 _SHOWN = 8
 """Operands that an error lists; some ops take thousands."""
@@ -54,10 +55,15 @@ class CpuExecutable:
     def _execute(
         self, inputs: Sequence[Array], outputs: Sequence[Array] | None, seconds: list[float] | None
     ) -> list[Array]:
-        lease = self._lease()
+        with using_threads(self.plan.threads):
+            lease = self._lease()
         try:
             environment, results = self._enter(lease, inputs, outputs)
-            with np.errstate(all="ignore"):  # kernels follow IEEE 754: a division by zero is an infinity
+            with (
+                single_threaded_blas(),
+                using_threads(self.plan.threads),
+                np.errstate(all="ignore"),
+            ):  # kernels follow IEEE 754: a division by zero is an infinity
                 if seconds is None:
                     self._loop(lease.calls, environment)
                 else:

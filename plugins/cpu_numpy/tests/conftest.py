@@ -35,11 +35,12 @@ def run_kernel() -> Callable[[Kernel, Op, Arrays], Results | str]:
         if reason is not None:
             return reason
         options: dict[str, Any] = {}
+        settings = kernel.settings[0]
         if kernel.workspace is not None:
-            options["workspace"] = np.full(kernel.workspace(op, *types), 255, np.uint8)
+            options["workspace"] = np.full(kernel.workspace(op, *types, **settings), 255, np.uint8)
         outputs = tuple(_rubbish(v.type.static_shape, numpy_dtype(v.dtype)) for v in results)
         options["out"] = outputs[0] if len(outputs) == 1 else outputs
-        call = kernel.function if kernel.bind is None else kernel.bind(op, types, [None] * len(types))
+        call = kernel.function if kernel.bind is None else kernel.bind(op, types, [None] * len(types), **settings)
         operands = [None if a is None else _read_only(a) for a in arrays]
         with np.errstate(all="ignore"):  # as the launcher does
             call(*([op] if kernel.bind is None else []), *operands, **options)

@@ -314,3 +314,41 @@ def test_late_sizes_are_bound_once_each() -> None:
     ):
         assert executable.run([np.array(mask, np.float32)])[0].tolist() == wanted
     assert [types[0].shape for types in calls] == [(1, 2), (1, 1), (1, 0)]
+
+
+class _Scaling:
+    """A bound negation that notes how often it was placed, and multiplies by its setting."""
+
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+        self.placed = 0
+
+    def __call__(self, x: Array, *, out: Array) -> None:
+        np.multiply(x, self.factor, out=out)
+
+    def place(self, x: Array, *, out: Array) -> Callable[[], None]:
+        self.placed += 1
+        return lambda: self(x, out=out)
+
+
+def test_arrays_of_the_arena_are_placed_once_and_settings_reach_bind() -> None:
+    made: list[_Scaling] = []
+
+    def bind(op: ops.Neg, types: Any, constants: Any, factor: float) -> _Scaling:
+        made.append(_Scaling(factor))
+        return made[-1]
+
+    scaling = kernel(ops.Neg, device="cpu", variant="scaling", bind=bind, tune={"factor": (-1.0, 1.0)})(
+        neg_out.function
+    )
+    b = Builder()
+    x = b.input("x", "float32", (2, 2))
+    graph = b.graph((x,), {"y": b.MatMul(b.Neg(b.Add(x, x)), x)})
+    executable = CpuExecutable(plan_of(graph, scaling))
+    for _ in range(3):
+        (y,) = executable.run([np.eye(2, dtype=np.float32) * 5])
+        np.testing.assert_array_equal(y, np.eye(2) * -50)
+    assert [one.placed for one in made] == [1]
+    (y,) = CpuExecutable(plan_of(one(lambda b, v: b.Neg(v)), scaling)).run([np.ones((2, 3), np.float32)])
+    np.testing.assert_array_equal(y, -1)  # input and output differ from run to run
+    assert [one.placed for one in made] == [1, 0]

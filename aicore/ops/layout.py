@@ -1,0 +1,82 @@
+"""Ops on tensors whose channels come last, (N, ..., C) instead of ONNX's (N, C, ...)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from aicore.ir.builder import Namespace
+from aicore.ir.op import Op, Sample
+from aicore.ops.convolution import Conv, ConvTranspose
+from aicore.ops.fused_linear import ConvAct, ConvAdd, ConvAddAct
+from aicore.ops.pooling import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
+
+Array = np.ndarray[Any, Any]
+Perm = tuple[int, ...]
+
+
+def channels_last(rank: int) -> Perm:
+    """The permutation from (N, C, ...) to (N, ..., C)."""
+    return (0, *range(2, rank), 1)
+
+
+def channels_first(rank: int) -> Perm:
+    """The permutation from (N, ..., C) to (N, C, ...)."""
+    return (0, rank - 1, *range(1, rank - 1))
+
+
+IMAGES: dict[type[Op], tuple[int, ...]] = {ConvAdd: (0, 2), ConvAddAct: (0, 2)}
+"""Operands that are images; of other ops that ChannelsLast may hold it is the first alone."""
+
+
+def images_of(inner: Op) -> tuple[int, ...]:
+    """Indices of the operands that are images, and so have their channels last; others, such as weights, stay."""
+    return IMAGES.get(type(inner), (0,))
+
+
+@dataclass(frozen=True)
+class ChannelsLast(Op):
+    """What `inner` computes, with the channels of its images and of its one result last.
+
+    Fields of `inner` such as pads and strides keep their meaning: they speak of spatial axes in order. A backend that
+    has no kernel for it gets `inner` between two transposes, which is its decomposition.
+
+    inner: an op of images, (N, C, ...) -> (N, C, ...).
+    rank: of the images.
+    """
+
+    inner: Op
+    rank: int = 4
+
+    def decompose(self, op: Namespace, *operands: Any) -> Any:
+        images = images_of(self.inner)
+        moved = [
+            op.Transpose(x, perm=channels_first(self.rank)) if i in images and x is not None else x
+            for i, x in enumerate(operands)
+        ]
+        return op.Transpose(op.apply(self.inner, *moved), perm=channels_last(self.rank))
+
+    @classmethod
+    def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
+        for held in (Conv, ConvAct, ConvAdd, ConvAddAct, ConvTranspose, MaxPool, AveragePool, *_GLOBAL):
+            for sample in held.samples(rng):
+                if sample.op.n_outputs() == 1 and sample.inputs[0] is not None:
+                    yield _with_channels_last(sample)
+
+
+_GLOBAL = (GlobalAveragePool, GlobalMaxPool)
+
+
+def _with_channels_last(sample: Sample) -> Sample:
+    first = sample.inputs[0]
+    assert first is not None  # the caller saw to it
+    rank, images = first.ndim, images_of(sample.op)
+    inputs = tuple(
+        np.ascontiguousarray(x.transpose(channels_last(rank))) if i in images and x is not None else x
+        for i, x in enumerate(sample.inputs)
+    )
+    note = f"{type(sample.op).__name__} {sample.note}".strip()
+    return Sample(ChannelsLast(sample.op, rank), inputs, sample.constant, note)

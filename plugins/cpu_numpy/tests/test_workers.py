@@ -1,0 +1,96 @@
+"""Threads that share a kernel's work: all of it is done, errors come back, and the process's BLAS is left as it was."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from aicore_cpu_numpy.workers import Workers, _blas_libraries, run_tasks, single_threaded_blas
+
+
+def noting(places: list[int], index: int) -> Callable[[], None]:
+    def task() -> None:
+        places[index] += 1
+
+    return task
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 8])
+def test_every_task_runs_once(count: int) -> None:
+    places = [0] * count
+    for _ in range(20):
+        run_tasks([noting(places, i) for i in range(count)])
+    assert places == [20] * count
+
+
+def test_tasks_run_in_threads_of_their_own_and_the_last_one_here() -> None:
+    names = [""] * 3
+    both = threading.Barrier(3, timeout=20)
+
+    def task(index: int) -> None:
+        names[index] = threading.current_thread().name
+        both.wait()  # would time out if one ran after the other
+
+    Workers().run([lambda: task(0), lambda: task(1), lambda: task(2)])
+    assert names == ["aicore-0", "aicore-1", threading.current_thread().name]
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_what_a_task_raises_is_raised_once_all_have_ended(failing: int) -> None:
+    done = [0, 0]
+    workers = Workers()
+
+    def fail() -> None:
+        raise ValueError("no such block")
+
+    tasks: list[Callable[[], None]] = [noting(done, 0), noting(done, 1)]
+    with pytest.raises(ValueError, match="no such block"):
+        workers.run([fail if i == failing else task for i, task in enumerate(tasks)])
+    assert done[1 - failing] == 1
+    workers.run(tasks)  # nothing is left of the error
+    assert done == [1 + (failing == 1), 1 + (failing == 0)]
+
+
+def test_a_run_that_finds_the_threads_busy_does_its_tasks_itself() -> None:
+    workers, done, names = Workers(), [0, 0], []
+
+    def nested() -> None:
+        workers.run([lambda: names.append(threading.current_thread().name), noting(done, 0)])
+
+    workers.run([noting(done, 1), nested])
+    assert done == [1, 1]
+    assert names == [threading.current_thread().name]
+
+
+def test_blas_keeps_to_one_thread_inside_and_goes_back_to_what_it_was() -> None:
+    np.zeros((2, 2)) @ np.zeros((2, 2))
+    libraries = _blas_libraries()
+    before = [library.get_num_threads() for library in libraries]
+    assert libraries, "NumPy's BLAS is not known to threadpoolctl"
+    for library in libraries:
+        library.set_num_threads(2)
+    try:
+        with single_threaded_blas():
+            with single_threaded_blas():
+                assert [library.get_num_threads() for library in libraries] == [1] * len(libraries)
+            assert [library.get_num_threads() for library in libraries] == [1] * len(libraries)
+        assert [library.get_num_threads() for library in libraries] == [2] * len(libraries)
+    finally:
+        for library, count in zip(libraries, before, strict=True):
+            library.set_num_threads(count)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+def test_a_forked_child_has_threads_of_its_own() -> None:
+    run_tasks([lambda: None, lambda: None])  # the parent's threads exist, and the child does not inherit them
+    child = os.fork()
+    if child == 0:
+        done = [0, 0]
+        run_tasks([noting(done, 0), noting(done, 1)])
+        os._exit(0 if done == [1, 1] else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
