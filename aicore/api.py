@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from os import PathLike
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from aicore.config import FallbackPolicy, from_environment, parse_fallback
+from aicore.config import FallbackPolicy, TunePolicy, from_environment, parse_fallback, parse_tune
 from aicore.errors import ConfigError
 from aicore.ir import Graph, Op, TensorType, substitute, symbols, verify, walk_graphs
 from aicore.kernels import KernelTable, Selector
@@ -28,6 +28,7 @@ from aicore.runtime import (
     using_threads,
 )
 from aicore.runtime.collector import collector_at_rest
+from aicore.tuning import Chooser, Measure, Tuner, TuningStore
 
 if TYPE_CHECKING:
     import onnx
@@ -60,6 +61,7 @@ def compile(  # the public name, aicore.compile
     poison: bool | None = None,
     kernels: Mapping[str, str] | None = None,
     threads: int | None = None,
+    tune: TunePolicy | Measure | None = None,
     capacity: int = 32,
     registry: PluginRegistry | None = None,
 ) -> Program:
@@ -73,7 +75,9 @@ def compile(  # the public name, aicore.compile
     reuse_memory: False gives every buffer memory of its own.
     poison: fill dead buffers with NaN patterns; None means AICORE_DEBUG.
     kernels: variant by op (`{"Conv": "im2col"}`) or by node name, instead of the selector's choice.
-    threads: how many a run may keep busy on the host; None means AICORE_THREADS, else as many as there are cores to use.
+    threads: how many a run may keep busy on the host; None means AICORE_THREADS, else as many as there are cores.
+    tune: `off`, `cached` (use what `aicore tune` measured), `measure` (also measure what is missing, on the first call
+        of each set of shapes), or a Measure with details; None means AICORE_TUNE.
     capacity: how many sets of input shapes to keep compiled.
     registry: plugins to use instead of the installed ones.
 
@@ -92,13 +96,15 @@ def compile(  # the public name, aicore.compile
         _log.info("%s", why)
     table = KernelTable(registry.kernels)
     _check_overrides(kernels or {}, table, graph)
-    build = _BackendBuilder(registry, table, kernels or {})
+    measure = _measure_of(tune, config.tune)
+    build = _BackendBuilder(registry, table, kernels or {}, None if measure is None else TuningStore.of(config))
     backend = build(name)
     options = Options(
         fallback=parse_fallback(fallback) if fallback is not None else config.fallback,
         memory=MemoryOptions(reuse_memory, config.debug if poison is None else poison, config.memory_limit),
         capacity=capacity,
         threads=threads or config.threads or usable_cores(),
+        before_placing=build.tuning(backend, measure) if isinstance(measure, Measure) else None,
     )
     fallbacks = [build("cpu")] if backend.device.kind != "cpu" and _has_device(registry, "cpu") else []
     verify(graph)
@@ -108,6 +114,14 @@ def compile(  # the public name, aicore.compile
     home = backend.name if backend.device.kind == "cpu" else HOST  # the CPU's memory is the host's
     specialiser = Specialiser(optimised, backend, fallbacks, options, passes.specialised, home)
     return Program(optimised, backend.device, specialiser, why or f"target {backend.name}: asked for", (report,))
+
+
+def _measure_of(tune: TunePolicy | Measure | None, default: TunePolicy) -> Measure | Literal["cached"] | None:
+    """How to measure; `cached` to only look up, None to do neither."""
+    if isinstance(tune, Measure):
+        return tune
+    policy = default if tune is None else parse_tune(tune)
+    return {"off": None, "cached": "cached", "measure": Measure()}[policy]
 
 
 def _check_overrides(kernels: Mapping[str, str], table: KernelTable, graph: Graph) -> None:
@@ -163,15 +177,30 @@ def _at_typical_sizes(tensor: TensorType) -> TensorType:
 class _BackendBuilder:
     """Backends of one program; each has its own constants, so that they are freed with the program."""
 
-    def __init__(self, registry: PluginRegistry, table: KernelTable, overrides: Mapping[str, str]) -> None:
+    def __init__(
+        self, registry: PluginRegistry, table: KernelTable, overrides: Mapping[str, str], store: TuningStore | None
+    ) -> None:
         self._registry = registry
         self._table = table
         self._overrides = overrides
+        self._store = store
 
     def __call__(self, name: str) -> Backend:
         record, device = self._registry.devices()[self._registry.device_name(name)]
-        selector = Selector(self._table, device.kind, self._overrides)
+        tuned = None if self._store is None else Chooser(self._store, device)
+        selector = Selector(self._table, device.kind, self._overrides, tuned)
         return Backend(device, self._registry.launcher(name), selector, Constants(device), record.name)
+
+    def tuning(self, backend: Backend, how: Measure) -> Callable[[Graph], None]:
+        """Measures the kernels that a graph could use on the backend."""
+        chooser = backend.selector.tuned
+        assert isinstance(chooser, Chooser)  # a backend that is measured for was built with a store
+        tuner = Tuner(backend, chooser, ReferenceEvaluator(self._table))
+
+        def measure(graph: Graph) -> None:
+            tuner.run(graph, how)
+
+        return measure
 
 
 def _has_device(registry: PluginRegistry, name: str) -> bool:

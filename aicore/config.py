@@ -12,6 +12,7 @@ from typing import Literal, cast, get_args
 from aicore.errors import ConfigError
 
 FallbackPolicy = Literal["error", "warn", "quiet"]
+TunePolicy = Literal["off", "cached", "measure"]
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"", "0", "false", "no", "off"})
 _UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
@@ -25,6 +26,7 @@ _NAMES = frozenset(
         "AICORE_CACHE_DIR",
         "AICORE_MEMORY_LIMIT",
         "AICORE_THREADS",
+        "AICORE_TUNE",
         "AICORE_DEBUG",
     }
 )
@@ -43,6 +45,7 @@ class Config:
     cache_dir: folder of caches; None means the platform's user cache folder.
     memory_limit: bytes that one run may take; None means what the system has left.
     threads: how many a run may keep busy on the host; None means as many as there are cores to use.
+    tune: `off` ignores what was measured, `cached` uses it, `measure` also measures what is missing.
     debug: verify the whole graph after each pass, poison dead buffers, keep full tracebacks in the CLI.
     """
 
@@ -54,6 +57,7 @@ class Config:
     cache_dir: Path | None = None
     memory_limit: int | None = None
     threads: int | None = None
+    tune: TunePolicy = "cached"
     debug: bool = False
 
 
@@ -76,6 +80,7 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Config:
         cache_dir=Path(cache_dir) if cache_dir else None,
         memory_limit=_bytes(env.get("AICORE_MEMORY_LIMIT", "").strip(), "AICORE_MEMORY_LIMIT"),
         threads=_count(env.get("AICORE_THREADS", "").strip(), "AICORE_THREADS"),
+        tune=parse_tune(env.get("AICORE_TUNE", "").strip() or "cached", "AICORE_TUNE"),
         debug=parse_bool(env.get("AICORE_DEBUG", ""), "AICORE_DEBUG"),
     )
 
@@ -95,6 +100,13 @@ def parse_fallback(text: str, name: str = "fallback") -> FallbackPolicy:
     if text not in get_args(FallbackPolicy):
         raise ConfigError(f"{name}={text!r} is not a policy; choose from {', '.join(get_args(FallbackPolicy))}")
     return cast(FallbackPolicy, text)
+
+
+def parse_tune(text: str, name: str = "tune") -> TunePolicy:
+    """The policy that `text` names; raises ConfigError listing the choices for anything else."""
+    if text not in get_args(TunePolicy):
+        raise ConfigError(f"{name}={text!r} is not a policy; choose from {', '.join(get_args(TunePolicy))}")
+    return cast(TunePolicy, text)
 
 
 def child_environment() -> dict[str, str]:

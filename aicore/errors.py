@@ -41,3 +41,7 @@ class ConfigError(AicoreError):
 
 class ExecutionError(AicoreError):
     """A kernel failed while a program ran; names kernel, node and shapes."""
+
+
+class TuningError(AicoreError):
+    """Measured times cannot be kept, or a file of them cannot be used."""

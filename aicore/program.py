@@ -96,7 +96,11 @@ class Program:
         latest = self._current()
         reports = self._reports if latest is None else (*self._reports, latest.report)
         return Explanation(
-            self.target, tuple(r for r in reports if r is not None), latest, self._specialiser.statistics
+            self.target,
+            tuple(r for r in reports if r is not None),
+            latest,
+            self._specialiser.statistics,
+            self._specialiser.tuning,
         )
 
     def profile(self, feeds: Mapping[str, Any]) -> Profile:

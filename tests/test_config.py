@@ -19,7 +19,7 @@ def test_nothing_set_means_the_defaults() -> None:
 
 
 def test_empty_values_mean_the_defaults() -> None:
-    names = ("PLUGINS", "DISABLE_PLUGINS", "PLUGIN_TIMEOUT", "TARGET", "FALLBACK", "CACHE_DIR", "THREADS", "DEBUG")
+    names = ("PLUGINS", "DISABLE_PLUGINS", "PLUGIN_TIMEOUT", "TARGET", "FALLBACK", "CACHE_DIR", "THREADS", "TUNE", "DEBUG")
     assert from_environment({f"AICORE_{name}": " " for name in names}) == Config()
 
 
@@ -33,6 +33,7 @@ def test_every_variable_is_read() -> None:
             "AICORE_FALLBACK": "error",
             "AICORE_CACHE_DIR": "caches",
             "AICORE_THREADS": "3",
+            "AICORE_TUNE": "off",
             "AICORE_DEBUG": "Yes",
         }
     )
@@ -44,6 +45,7 @@ def test_every_variable_is_read() -> None:
         fallback="error",
         cache_dir=Path("caches"),
         threads=3,
+        tune="off",
         debug=True,
     )
 
@@ -106,3 +108,8 @@ def test_a_bad_variable_never_breaks_the_import() -> None:
 def test_a_bad_number_of_threads_names_the_variable(text: str) -> None:
     with pytest.raises(ConfigError, match="AICORE_THREADS=.* is no number of threads; choose 1 or more"):
         from_environment({"AICORE_THREADS": text})
+
+
+def test_a_bad_policy_of_tuning_lists_the_choices() -> None:
+    with pytest.raises(ConfigError, match="AICORE_TUNE='always' is not a policy; choose from off, cached, measure"):
+        from_environment({"AICORE_TUNE": "always"})

@@ -16,7 +16,7 @@ IR = FOUNDATION | {"ir"}
 OPS = IR | {"ops"}
 PASSES = OPS | {"rewrite", "passes"}
 RUNTIME = OPS | {"kernels", "runtime"}
-JOINED = PASSES | RUNTIME | {"plugins", "frontends", "autodiff", "api", "program"}
+JOINED = PASSES | RUNTIME | {"plugins", "frontends", "autodiff", "api", "program", "numerics", "tuning"}
 
 LAYERS: dict[str, set[str]] = {
     "errors": set(),
@@ -30,6 +30,8 @@ LAYERS: dict[str, set[str]] = {
     "plugins": PASSES | RUNTIME,
     "frontends": OPS,
     "autodiff": OPS,
+    "numerics": OPS,
+    "tuning": RUNTIME | {"numerics"},
     "api": JOINED,
     "program": JOINED,
     "compat": JOINED,

@@ -40,6 +40,14 @@ def print_graph(graph: Graph) -> str:
     return _Printer().graph(graph, "")
 
 
+def op_text(op: Op) -> str:
+    """`Conv{strides=[2, 2]}`: the op with the fields that differ from their defaults, large arrays by digest.
+
+    Equal ops give equal text, in every process. Raises GraphError for an attribute that text cannot hold.
+    """
+    return _Printer().literal(op, "")
+
+
 def text_constants(graph: Graph) -> dict[str, np.ndarray[Any, Any]]:
     """The arrays that `print_graph` names by digest; `parse_graph` needs them."""
     printer = _Printer()

@@ -2,16 +2,16 @@
 
 from aicore.kernels.kernel import REFERENCE, Kernel, Settings, kernel
 from aicore.kernels.registry import KernelTable
-from aicore.kernels.selector import Candidate, Selection, Selector, TunedTime
+from aicore.kernels.selector import Candidate, Choose, Selection, Selector
 
 __all__ = [
     "REFERENCE",
     "Candidate",
+    "Choose",
     "Kernel",
     "KernelTable",
     "Selection",
     "Selector",
     "Settings",
-    "TunedTime",
     "kernel",
 ]

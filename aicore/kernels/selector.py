@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Protocol
 
 from aicore.errors import UnsupportedError
 from aicore.ir import Op, TensorType
 from aicore.kernels.kernel import REFERENCE, Kernel, Settings
 from aicore.kernels.registry import KernelTable
 
-TunedTime: TypeAlias = Callable[..., "float | None"]
-"""`(kernel, settings, op, *types) -> seconds` measured on this very device, or None when it was not measured."""
+
+class Choose(Protocol):
+    """Looks up what was measured on this very device.
+
+    hits, misses: how often there was an answer, and by reason how often not.
+    """
+
+    hits: int
+    misses: Counter[str]
+
+    def __call__(
+        self, op: Op, types: Sequence[TensorType | None], constant: Collection[int], candidates: Sequence[Candidate]
+    ) -> tuple[str, Mapping[str, float]] | None:
+        """The name of the candidate to take, and seconds by name; None when nothing was measured.
+
+        constant: indices of operands whose numbers are known. candidates: those that are usable, in no order.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,27 +79,29 @@ class Selection:
 class Selector:
     """Chooses a kernel for a node on one kind of device.
 
-    The order: an explicit override, then the lowest tuned time, then the lowest estimate, then a kernel without either
-    in order of registration, and the reference last. A reference is taken earlier only if its tuned time is the lowest.
+    The order: an explicit override, then what was measured to be the fastest, then the lowest estimate, then a kernel
+    without one in order of registration, and the reference last. It is taken earlier only if that was measured.
 
     overrides: variant by name of an op (`Conv`) or of a node, which wins; one that cannot run the node is an error.
-    tuned: looks up measured times.
+    tuned: looks up what was measured.
     """
 
     table: KernelTable
     device: str
     overrides: Mapping[str, str] = field(default_factory=dict)
-    tuned: TunedTime | None = None
+    tuned: Choose | None = None
 
-    def select(self, op: Op, *types: TensorType | None, node: str = "") -> Selection:
+    def select(self, op: Op, *types: TensorType | None, node: str = "", constant: Collection[int] = ()) -> Selection:
         """The best kernel for the op on operands of these types.
 
+        node: its name, for overrides. constant: indices of operands whose numbers are known.
         Raises UnsupportedError with the reason against each candidate, or when an override cannot run the op.
         """
-        candidates = self._candidates(op, types)
         variant = self.overrides.get(node) or self.overrides.get(type(op).__name__)
         if variant is not None:
-            candidates = _put_first(candidates, variant, op, self.device)
+            candidates = _put_first(self._candidates(op, types), variant, op, self.device)
+        else:
+            candidates = self._measured(op, types, constant) or self._candidates(op, types)
         if not candidates or not candidates[0].usable:
             raise UnsupportedError(self._refusal(op, candidates))
         return Selection(candidates[0].kernel, tuple(candidates))
@@ -94,6 +113,27 @@ class Selector:
             return None
         return self._refusal(op, self._candidates(op, types))
 
+    def _measured(
+        self, op: Op, types: tuple[TensorType | None, ...], constant: Collection[int]
+    ) -> list[Candidate] | None:
+        """The candidates as they were measured; no estimate is needed then."""
+        if self.tuned is None:
+            return None
+        reasons = {kernel: kernel.reason_against(op, *types) for kernel in self.table.serving(op, self.device)}
+        usable = [
+            Candidate(kernel, True, None, "not timed", settings)
+            for kernel, reason in reasons.items()
+            if reason is None
+            for settings in kernel.settings
+        ]
+        choice = self.tuned(op, types, constant, usable)
+        if choice is None:
+            return None
+        chosen, seconds = choice
+        found = [_as_timed(candidate, seconds.get(candidate.name)) for candidate in usable]
+        found.sort(key=lambda candidate: (candidate.name != chosen, candidate.seconds or math.inf))
+        return [*found, *(Candidate(kernel, False, None, why) for kernel, why in reasons.items() if why is not None)]
+
     def _candidates(self, op: Op, types: tuple[TensorType | None, ...]) -> list[Candidate]:
         ranked = [row for kernel in self.table.serving(op, self.device) for row in self._rate(kernel, op, types)]
         return [candidate for _, candidate in sorted(ranked, key=lambda pair: pair[0])]
@@ -104,22 +144,19 @@ class Selector:
         """(sort key, candidate) for each choice of settings; the key is (tier, seconds), so ties keep their order."""
         reason = kernel.reason_against(op, *types)
         if reason is not None:
-            return [((5, 0.0), Candidate(kernel, False, None, reason))]
+            return [((4, 0.0), Candidate(kernel, False, None, reason))]
         return [self._rate_one(kernel, settings, op, types) for settings in kernel.settings]
 
     def _rate_one(
         self, kernel: Kernel, settings: Settings, op: Op, types: tuple[TensorType | None, ...]
     ) -> tuple[tuple[int, float], Candidate]:
-        seconds = self.tuned(kernel, settings, op, *types) if self.tuned is not None else None
-        if seconds is not None:
-            return (1, seconds), Candidate(kernel, True, seconds, "tuned time", settings)
         if kernel.variant == REFERENCE:
-            return (4, 0.0), Candidate(kernel, True, None, "reference", settings)
+            return (3, 0.0), Candidate(kernel, True, None, "reference", settings)
         sized = all(t is None or t.is_static for t in types)
         if kernel.estimate is not None and sized:
             seconds = kernel.estimate(op, *types, **settings)
-            return (2, seconds), Candidate(kernel, True, seconds, "estimate", settings)
-        return (3, 0.0), Candidate(kernel, True, None, "no estimate", settings)
+            return (1, seconds), Candidate(kernel, True, seconds, "estimate", settings)
+        return (2, 0.0), Candidate(kernel, True, None, "no estimate", settings)
 
     def _refusal(self, op: Op, candidates: list[Candidate]) -> str:
         if not candidates:
@@ -132,6 +169,10 @@ def _name(op: Op) -> str:
     """`Conv`, or `ChannelsLast of Conv` for an op that holds another."""
     held = getattr(op, "inner", None)
     return type(op).__name__ if held is None else f"{type(op).__name__} of {type(held).__name__}"
+
+
+def _as_timed(candidate: Candidate, seconds: float | None) -> Candidate:
+    return candidate if seconds is None else Candidate(candidate.kernel, True, seconds, "timed", candidate.settings)
 
 
 def _put_first(candidates: list[Candidate], variant: str, op: Op, device: str) -> list[Candidate]:

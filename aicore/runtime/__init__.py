@@ -9,7 +9,7 @@ from aicore.runtime.executable import Executable
 from aicore.runtime.explanation import Explanation, KernelChoice
 from aicore.runtime.memory import bytes_of, check_room
 from aicore.runtime.plan import BufferPlan, Memory, OutputPlan, Plan, Step, Storage
-from aicore.runtime.planner import MemoryOptions, make_plan
+from aicore.runtime.planner import MemoryOptions, make_plan, only_renames
 from aicore.runtime.schedule import Placement
 from aicore.runtime.specialise import (
     CacheStatistics,
@@ -48,6 +48,7 @@ __all__ = [
     "check_room",
     "is_control_flow",
     "make_plan",
+    "only_renames",
     "thread_count",
     "type_of",
     "usable_cores",

@@ -40,4 +40,5 @@ class Backend:
                     raise UnsupportedError(f"the size of %{value.name} depends on data")
                 if value.dtype == "string":
                     raise UnsupportedError(f"%{value.name} holds strings")
-        return self.selector.select(node.op, *types, node=node.outputs[0].name)
+        constant = [i for i, v in enumerate(node.inputs) if v is not None and v.constant is not None]
+        return self.selector.select(node.op, *types, node=node.outputs[0].name, constant=constant)

@@ -29,6 +29,7 @@ class ReferenceEvaluator:
 
         Raises UnsupportedError when there is no kernel for it, and ExecutionError when its kernel fails.
         """
+        arrays = tuple(None if a is None else np.asarray(a, order="C") for a in arrays)  # as in a plan, none is a view
         types = [None if a is None else type_of(a) for a in arrays]
         kernels = [self._table.reference(type(op), self._device), *self._table.serving(op, self._device)]
         kernel = next((k for k in kernels if k is not None and k.reason_against(op, *types) is None), None)

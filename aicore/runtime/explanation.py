@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any
 
 from aicore.ir import describe
-from aicore.kernels import Candidate
+from aicore.kernels import Candidate, Choose
 from aicore.runtime.plan import Plan, Step
 from aicore.runtime.specialise import CacheStatistics, Specialised
 
@@ -40,12 +40,14 @@ class Explanation:
     target: why this target was chosen.
     passes: reports of the passes on the whole graph, and on the graph of concrete shapes.
     specialised: None while no input has been seen and the graph leaves shapes open.
+    tuning: what looked up measured times; None when they were ignored.
     """
 
     target: str
     passes: tuple[Any, ...]
     specialised: Specialised | None
     cache: CacheStatistics
+    tuning: Choose | None = None
 
     @property
     def kernels(self) -> list[KernelChoice]:
@@ -77,6 +79,7 @@ class Explanation:
                 }
                 for plan in plans_of(self.specialised)
             ],
+            "tuning": None if self.tuning is None else {"hits": self.tuning.hits, "misses": dict(self.tuning.misses)},
             "specialisations": {
                 "hits": self.cache.hits,
                 "misses": self.cache.misses,
@@ -88,6 +91,12 @@ class Explanation:
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
+
+    def _tuning(self) -> str:
+        if self.tuning is None:
+            return "ignored"
+        misses = "".join(f"; {count} not: {reason}" for reason, count in self.tuning.misses.most_common())
+        return f"{self.tuning.hits} kernels chosen by them{misses}"
 
     def _lines(self) -> Iterator[str]:
         yield self.target
@@ -101,6 +110,7 @@ class Explanation:
         for choice in self.kernels:
             yield f"  {choice.node} on {choice.device}: {choice.kernel}"
             yield from (f"      {candidate}" for candidate in choice.candidates)
+        yield f"tuned times: {self._tuning()}"
         yield (
             f"specialisations: {self.cache.size} of {self.cache.capacity} kept, {self.cache.hits} hits, "
             f"{self.cache.misses} misses, {self.cache.evictions} evictions"

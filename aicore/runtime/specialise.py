@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from aicore.config import FallbackPolicy
 from aicore.errors import ExecutionError
 from aicore.ir import Graph, Node, TensorType, Value, retype
+from aicore.kernels import Choose
 from aicore.runtime.backend import Backend
 from aicore.runtime.collector import collector_at_rest
 from aicore.runtime.control_flow import Arrays, Body, control_flow
@@ -41,12 +42,14 @@ class Options:
     memory: how buffers share memory.
     capacity: specialisations kept; the least recently used one goes first.
     threads: how many a run may keep busy.
+    before_placing: is shown each graph of concrete shapes before kernels are chosen for it, to measure them.
     """
 
     fallback: FallbackPolicy = "warn"
     memory: MemoryOptions = field(default_factory=MemoryOptions)
     capacity: int = 32
     threads: int = 1
+    before_placing: Callable[[Graph], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +236,11 @@ class Specialiser:
         return mine.result()
 
     @property
+    def tuning(self) -> Choose | None:
+        """What looks up measured times for the target; None when they are ignored."""
+        return self._target.selector.tuned
+
+    @property
     def statistics(self) -> CacheStatistics:
         with self._lock:
             return CacheStatistics(self._hits, self._misses, self._evictions, len(self._cache), self._options.capacity)
@@ -261,6 +269,8 @@ class Specialiser:
         typed = retype(self.graph, signature)
         _check_tensors(typed, self._options.memory.limit)
         graph, report = self._optimise(typed)
+        if self._options.before_placing is not None:
+            self._options.before_placing(graph)
         placement = place_nodes(graph, self._target, self._fallbacks, self._advice)
         if placement.refusals:
             self._tell(str(placement))

@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from aicore.numerics.tolerances import Tolerance, tolerance_of
     from aicore.testing.cases import Case, conformance_cases
     from aicore.testing.check import check_case, expected_of
     from aicore.testing.faults import Fault, check_model
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from aicore.testing.repro import Replay, replay
     from aicore.testing.suite import ConformanceSuite
     from aicore.testing.targets import Target
-    from aicore.testing.tolerances import Tolerance, tolerance_of
 
 _HOMES = {
     "Case": "cases",
@@ -28,14 +28,14 @@ _HOMES = {
     "Replay": "repro",
     "Score": "outcomes",
     "Target": "targets",
-    "Tolerance": "tolerances",
+    "Tolerance": "aicore.numerics",
     "Verdict": "outcomes",
     "conformance_cases": "cases",
     "check_case": "check",
     "check_model": "faults",
     "expected_of": "check",
     "replay": "repro",
-    "tolerance_of": "tolerances",
+    "tolerance_of": "aicore.numerics",
 }
 
 __all__ = [
@@ -61,4 +61,5 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    home = _HOMES[name]
+    return getattr(importlib.import_module(home if "." in home else f"{__name__}.{home}"), name)

@@ -12,8 +12,8 @@ import numpy as np
 
 from aicore.errors import AicoreError
 from aicore.ir import FLOATS, INTEGERS, Builder, Graph, Node, Op, Sample, Value, as_tuple, dtype_name
+from aicore.numerics.recast import Recast
 from aicore.testing.layouts import LAYOUTS, lay_out
-from aicore.testing.recast import Recast
 
 Array = np.ndarray[Any, Any]
 

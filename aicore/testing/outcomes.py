@@ -9,7 +9,8 @@ from enum import StrEnum
 from functools import reduce
 from typing import Any
 
-from aicore.testing.difference import Difference
+from aicore.errors import AicoreError
+from aicore.numerics.difference import Difference
 
 
 class Outcome(StrEnum):
@@ -102,3 +103,17 @@ class Score:
         if self.counts[Outcome.PASSED]:
             parts[0] += f" ({self.steps} steps)"
         return f"score {self.value:.1%}: {', '.join(parts) or 'no case'}"
+
+
+_LONGEST = 2000
+"""Characters of an error's text that a verdict keeps."""
+
+
+def said_by(error: BaseException) -> str:
+    """What an exception says, in so many words as a verdict has room for; also of one that cannot be printed."""
+    try:
+        text = str(error)
+    except Exception as failure:  # noqa: BLE001  # the error is a backend's, and so is its text
+        text = f"its text cannot be read, which raises {type(failure).__name__}"
+    text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+    return text if isinstance(error, AicoreError) else f"{type(error).__name__}: {text}"

@@ -11,10 +11,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from aicore.errors import AicoreError
+from aicore.numerics.difference import Difference, measure
 from aicore.plugins import PluginRegistry
 from aicore.testing.cases import KINDS, Case
 from aicore.testing.check import check_case, expected_of
-from aicore.testing.difference import Difference, measure
 from aicore.testing.outcomes import Outcome, Score, Verdict
 from aicore.testing.reference import Reference
 from aicore.testing.targets import Target

@@ -1,44 +1,22 @@
-"""What an op should give: its reference kernels in float64, and how much of the result rounding may change."""
+"""The reference that backends are compared with: the reference kernels of the plugin that owns the CPU."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from aicore.errors import InferenceError, PluginError, UnsupportedError
-from aicore.ir import FLOATS, Builder, Op, as_tuple, dtype_name
+from aicore.errors import PluginError
+from aicore.ir import Builder, Op, as_tuple, dtype_name
 from aicore.kernels import REFERENCE, KernelTable
+from aicore.numerics import Expected, expect, widest
 from aicore.plugins import PluginRegistry
 from aicore.runtime import ReferenceEvaluator, is_control_flow
-from aicore.testing.difference import precision
-from aicore.testing.recast import WIDE, Recast
 from aicore.testing.registries import RestrictedRegistry
-from aicore.testing.tolerances import Magnitude, tolerance_of
 
 Array = np.ndarray[Any, Any]
 Operands: TypeAlias = "Sequence[Array | None]"
-
-_PERTURBATIONS = 4
-_STEP = 2.0**-20
-"""Large beside the rounding of float64, small enough for the result to follow in proportion."""
-
-
-@dataclass(frozen=True)
-class Expected:
-    """Results of one op.
-
-    arrays: the results, floats in float64 if `wide`.
-    allowed: largest error of each element, by result.
-    wide: False where the op does not take float64, so that the reference rounds as the op's own type does.
-    """
-
-    arrays: tuple[Array, ...]
-    allowed: tuple[Array, ...]
-    wide: bool
 
 
 class Reference:
@@ -78,114 +56,8 @@ class Reference:
 
     def wide(self, op: Op, *operands: Array | None) -> tuple[Array, ...]:
         """The op's results with floats in float64, or in types of its own where it takes no float64."""
-        return self._wide(op, operands).results
+        return widest(self.evaluate, op, operands).results
 
     def expected(self, op: Op, operands: Operands, dtypes: Sequence[str]) -> Expected:
-        """Results, and what a backend may be off by.
-
-        op: as a node has it, so with defaults filled in.
-        dtypes: element types of the results.
-        Raises AicoreError where the op means nothing for these operands.
-        """
-        tolerance = tolerance_of(op)
-        if tolerance.is_exact or not any(dtype in FLOATS for dtype in dtypes):
-            # Nothing is rounded, and a decision such as x < 0.1 falls where the op's own type has that bound.
-            exact = self.evaluate(op, *operands)
-            return Expected(exact, tuple(np.zeros(()) for _ in exact), wide=False)
-        wide = self._wide(op, operands)
-        magnitudes = _magnitudes(tolerance.magnitude, wide)
-        roundings, stores = tolerance.count(op, operands), tolerance.count_stores(op, operands)
-        allowed = tuple(
-            _allowed(array, magnitude, dtype, roundings, stores)
-            for array, magnitude, dtype in zip(wide.results, magnitudes, dtypes, strict=True)
-        )
-        return Expected(wide.results, allowed, wide.is_wide)
-
-    def _wide(self, op: Op, operands: Operands) -> _Wide:
-        """The op in the widest types that it takes."""
-        for recast, only_first in ((WIDE, False), (_KEPT_STATISTICS, False), (WIDE, True), (_KEPT_STATISTICS, True)):
-            wide = [a if a is None or (only_first and i) else recast.array(a) for i, a in enumerate(operands)]
-            try:
-                function = partial(self.evaluate, recast.op(op))
-                return _Wide(function, wide, function(*wide))
-            except (InferenceError, UnsupportedError):
-                continue
-        function = partial(self.evaluate, op)
-        return _Wide(function, operands, function(*operands))
-
-
-@dataclass(frozen=True)
-class _Wide:
-    """An op in wide types: the function, operands for it, and their results."""
-
-    function: Callable[..., tuple[Array, ...]]
-    operands: Operands
-    results: tuple[Array, ...]
-
-    @property
-    def is_wide(self) -> bool:
-        return all(dtype_name(a.dtype) not in FLOATS or a.dtype == np.float64 for a in self.results)
-
-    def at(self, change: Callable[[Array], Array]) -> tuple[Array, ...]:
-        """The results for other operands: those of floating point, changed."""
-        changed = [change(a) if a is not None and dtype_name(a.dtype) in FLOATS else a for a in self.operands]
-        return tuple(_numbers(a) for a in self.function(*changed))
-
-
-def _magnitudes(kind: Magnitude, wide: _Wide) -> list[Array]:
-    results = [np.abs(_numbers(a)) for a in wide.results]
-    floats = [np.abs(_numbers(a)) for a in wide.operands if a is not None and dtype_name(a.dtype) in FLOATS]
-    match kind:
-        case Magnitude.ABSOLUTE:
-            return [np.maximum(a, np.abs(b)) for a, b in zip(results, wide.at(_absolute), strict=True)]
-        case Magnitude.CONDITION:
-            return [a + b for a, b in zip(results, _condition(wide), strict=True)]
-        case Magnitude.OPERANDS:
-            return [a + sum(floats) for a in results]
-        case Magnitude.UNIT:
-            return [a + sum(floats) + 1 for a in results]
-        case Magnitude.LARGEST:
-            return [a + (float(floats[0].max(initial=0)) if floats else 0.0) for a in results]
-    return results
-
-
-def _condition(wide: _Wide) -> list[Array]:
-    """The largest change of each result, over the relative change of the operands, in random directions."""
-    rng = np.random.default_rng(0)
-    base = [_numbers(a) for a in wide.results]
-    changes = [np.zeros(a.shape) for a in base]
-    for _ in range(_PERTURBATIONS):
-        moved = wide.at(lambda a: a * (1 + _STEP * rng.choice([-1.0, 1.0], a.shape)).astype(a.dtype))
-        for change, a, b in zip(changes, base, moved, strict=True):
-            if a.shape == b.shape:
-                np.maximum(change, np.abs(a - b) / _STEP, out=change)
-    return changes
-
-
-def _absolute(array: Array) -> Array:
-    """Absolute values; an operand that is no number spoils its own results only, which must be no numbers either."""
-    return np.where(np.isfinite(array), np.abs(array), 0).astype(array.dtype)
-
-
-def _numbers(array: Array) -> Array:
-    """In float64, with 0 for what is not finite; what is no number at all has no magnitude."""
-    if dtype_name(array.dtype) not in FLOATS:
-        return np.zeros(array.shape)
-    with np.errstate(all="ignore"):
-        wide = array.astype(np.float64)
-    return np.where(np.isfinite(wide), wide, 0.0)
-
-
-def _allowed(want: Array, magnitude: Array, dtype: str, roundings: float, stores: float) -> Array:
-    if dtype not in FLOATS:
-        return np.zeros(())
-    kind = precision(dtype)
-    working = precision("float64" if dtype == "float64" else "float32")
-    stored = np.abs(_numbers(want)) if stores == 1 else magnitude
-    limit: Array = stores * kind.roundoff * stored + roundings * working.roundoff * magnitude
-    # A result in float64 has no wider reference: both sides round.
-    return limit * (2 if dtype == "float64" else 1) + kind.roundoff * kind.smallest + working.smallest
-
-
-_KEPT_STATISTICS = Recast(WIDE.dtypes, kept=frozenset({"stash_type"}))
-"""For ops that compute statistics in a type which they do not let one choose."""
+        """Results, and what a backend may be off by; see `expect`."""
+        return expect(self.evaluate, op, operands, dtypes)

@@ -17,25 +17,32 @@ if TYPE_CHECKING:
 
 @dataclass
 class Watch:
-    """The executables that were launched, in order. What they ran is the proof that a device did the work."""
+    """The plans that were launched, in order, with what runs them. What it ran is the proof that a device did the work.
 
-    executables: list[Executable] = field(default_factory=list)
+    The plans are those that launchers were given, whatever their executables say of themselves.
+    """
 
-    def on(self, device: str) -> list[Executable]:
+    launched: list[tuple[Plan, Executable]] = field(default_factory=list)
+
+    def on(self, device: str) -> list[tuple[Plan, Executable]]:
         """Those of one device, bodies of loops and branches included."""
-        return [executable for executable in self.executables if executable.plan.device == device]
+        return [pair for pair in self.launched if pair[0].device == device]
+
+    def others(self, device: str) -> list[str]:
+        """Names of the other devices that ran something, sorted."""
+        return sorted({plan.device for plan, one in self.launched if plan.device != device and one.steps_run})
 
     def steps_run(self, device: str) -> int:
         """Steps that the device counted."""
-        return sum(executable.steps_run for executable in self.on(device))
+        return sum(executable.steps_run for _, executable in self.on(device))
 
     def planned(self, device: str) -> int:
         """Steps that one run of every plan of the device takes."""
-        return sum(len(executable.plan.steps) for executable in self.on(device))
+        return sum(len(plan.steps) for plan, _ in self.on(device))
 
     def kernels(self, device: str) -> tuple[str, ...]:
         """Names of the kernels in the device's plans, each once."""
-        return tuple(dict.fromkeys(step.kernel.name for one in self.on(device) for step in one.plan.steps))
+        return tuple(dict.fromkeys(step.kernel.name for plan, _ in self.on(device) for step in plan.steps))
 
 
 class RestrictedRegistry(PluginRegistry):
@@ -76,7 +83,7 @@ def _watched(launch: Callable[[Plan], Executable], watch: Watch | None) -> Calla
 
     def watched(plan: Plan) -> Executable:
         executable = launch(plan)
-        watch.executables.append(executable)
+        watch.launched.append((plan, executable))
         return executable
 
     return watched

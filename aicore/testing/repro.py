@@ -6,22 +6,26 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
 from aicore.api import compile  # noqa: A004  # aicore.compile
 from aicore.errors import AicoreError, ModelError
 from aicore.ir import Graph, parse_graph, print_graph, text_constants
+from aicore.numerics.difference import Difference, measure
+from aicore.numerics.expected import Expected
 from aicore.ops import CORE
-from aicore.passes import run_passes
+from aicore.passes import Pass, run_passes
 from aicore.plugins import PluginRegistry, plugin_registry
+from aicore.runtime import type_of
 from aicore.testing.cases import Case
-from aicore.testing.difference import Difference, measure
-from aicore.testing.layouts import lay_out, same_bytes
-from aicore.testing.outcomes import Verdict
-from aicore.testing.reference import Expected, Reference
+from aicore.testing.check import changed, declares, miscounted, mistyped
+from aicore.testing.layouts import LAYOUTS, lay_out, same_bytes
+from aicore.testing.outcomes import Verdict, said_by
+from aicore.testing.reference import Reference
 from aicore.testing.storage import from_plain, to_plain
 from aicore.testing.targets import Target
 from aicore.testing.wholes import pass_context, pass_named, wide_outputs
@@ -30,6 +34,7 @@ Array = np.ndarray[Any, Any]
 Kind: TypeAlias = Literal["kernel", "pass", "program"]
 
 _FORMAT = 1
+_GROUPS = ("constants", "feeds", "want", "allowed")
 _SCRIPT = '''\
 """Does the failure in this folder still happen? Exits with 1 if it does, with 0 if it is gone."""
 
@@ -122,28 +127,60 @@ def write_repro(folder: Path, repro: Repro) -> Path:
 
 
 def read_repro(folder: Path, registry: PluginRegistry) -> Repro:
-    """What `write_repro` wrote. Raises ModelError naming the file that is missing or damaged."""
+    """What `write_repro` wrote. Raises ModelError naming the folder of which a file is missing, damaged or changed."""
     try:
-        about = json.loads((folder / "repro.json").read_text(encoding="utf-8"))
-        if about["format"] != _FORMAT:
-            raise ModelError(f"{folder}: format {about['format']}, this version of aicore reads {_FORMAT}")
-        arrays = {
-            group: {name: from_plain(np.load(folder / file, allow_pickle=False), dtype) for name, file, dtype in rows}
-            for group, rows in about["arrays"].items()
-        }
-        text = (folder / "graph.txt").read_text(encoding="utf-8")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        return _read(folder, registry)
+    except AicoreError as error:
+        raise ModelError(f"{folder}: {error}") from error
+    except Exception as error:  # what NumPy and JSON raise for a damaged file has a dozen types
         raise ModelError(f"{folder} is no repro that can be read: {type(error).__name__}: {error}") from error
+
+
+def _read(folder: Path, registry: PluginRegistry) -> Repro:
+    about = json.loads((folder / "repro.json").read_text(encoding="utf-8"))
+    if about["format"] != _FORMAT:
+        raise ModelError(f"format {about['format']!r}, this version of aicore reads {_FORMAT}")
+    arrays = {
+        group: {name: _read_array(folder / file, dtype) for name, file, dtype in about["arrays"][group]}
+        for group in _GROUPS
+    }
+    text = (folder / "graph.txt").read_text(encoding="utf-8")
     graph = parse_graph(text, {**CORE, **registry.ops}, arrays.pop("constants"))
-    return Repro(
-        about["kind"], graph, about["target"], about["text"], layout=about["layout"], pass_name=about["pass"], **arrays
-    )
+    target, wrong, pass_name = (str(about[name]) for name in ("target", "text", "pass"))
+    repro = Repro(about["kind"], graph, target, wrong, layout=about["layout"], pass_name=pass_name, **arrays)
+    _check(repro)
+    return repro
+
+
+def _read_array(file: Path, dtype: str) -> Array:
+    with file.open("rb") as stream:  # whatever the file's name is, it holds one array
+        return from_plain(np.lib.format.read_array(stream, allow_pickle=False), dtype)
+
+
+def _check(repro: Repro) -> None:
+    """Raise ValueError for what contradicts itself: replaying it would blame the target."""
+    outputs = [name for name, _ in repro.graph.outputs]
+    given = {name: type_of(array) for name, array in repro.feeds.items()}
+    if repro.kind not in get_args(Kind):
+        raise ValueError(f"kind is {repro.kind!r}; choose from {', '.join(get_args(Kind))}")
+    if repro.layout not in ("dense", *LAYOUTS):
+        raise ValueError(f"layout is {repro.layout!r}; choose from dense, {', '.join(LAYOUTS)}")
+    if set(given) != {value.name for value in repro.graph.inputs}:
+        raise ValueError(f"it feeds {sorted(given)}, but the graph takes {[v.name for v in repro.graph.inputs]}")
+    for value in repro.graph.inputs:
+        if not given[value.name].agrees(value.type):
+            raise ValueError(f"input {value.name!r} is {given[value.name]}, but the graph takes {value.type}")
+    if set(repro.want) != set(outputs) or set(repro.allowed) != set(outputs):
+        raise ValueError(f"it expects {sorted(repro.want)} within {sorted(repro.allowed)}; the graph gives {outputs}")
+    for name, allowed in repro.allowed.items():
+        np.broadcast_to(np.asarray(allowed, np.float64), repro.want[name].shape)
 
 
 def replay(folder: Path, registry: PluginRegistry | None = None) -> Replay:
     """Try the failure of a folder again, with the installed plugins or with those given.
 
-    Raises ModelError for a folder that cannot be read, PluginError when its target cannot be used here.
+    Raises ModelError for a folder that cannot be read, PluginError when its target cannot be used here, and ConfigError
+    when the pass at fault is none of those here.
     """
     registry = plugin_registry() if registry is None else registry
     repro = read_repro(folder, registry)
@@ -152,32 +189,46 @@ def replay(folder: Path, registry: PluginRegistry | None = None) -> Replay:
 
 
 def shows(repro: Repro, target: Target) -> str:
-    """How the failure shows on the target; empty when it does not."""
+    """How the failure shows on the target; empty when it does not. Raises ConfigError for a pass that is not here."""
+    one = pass_named(repro.pass_name, target) if repro.kind == "pass" else None
     try:
-        return _replay_pass(repro, target) if repro.kind == "pass" else _replay_runs(repro, target)
-    except AicoreError as error:
-        return str(error)
+        return _replay_runs(repro, target) if one is None else _replay_pass(repro, one, target)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001  # as in the check that failed: a backend may raise anything
+        return said_by(error)
 
 
 def _replay_runs(repro: Repro, target: Target) -> str:
-    """Run as it was run; what is wrong with the results, or an empty text."""
+    """Run twice, as it was run; what is wrong with the results, or an empty text."""
     whole = repro.kind == "program"
     attempts = target.attempts(None if whole else type(repro.graph.nodes[-1].op))
-    for registry, _ in attempts:
+    for registry, watch in attempts:
         program = compile(repro.graph, target.device, fallback="quiet", optimize=whole, registry=registry)
+        kept: list[tuple[list[Array], list[Array]]] = []
+        counts = [0]
         for _ in range(2):
             feeds = {name: lay_out(array, repro.layout) for name, array in repro.feeds.items()}
             outputs = program.run(feeds)
-            difference = _compare(outputs, repro)
+            counts.append(watch.steps_run(target.device))
+            kept.append((list(outputs.values()), [array.copy() for array in outputs.values()]))
             overwritten = [name for name, array in feeds.items() if not same_bytes(array, repro.feeds[name])]
-            if difference.text or overwritten:
-                return difference.text or f"operand {overwritten[0]} was overwritten"
+            wrong = _compare(outputs, repro).text or mistyped(program, outputs)
+            if wrong or overwritten:
+                return wrong or f"operand {overwritten[0]} was overwritten"
+        refusals = {} if program.placement is None else program.placement.refusals
+        refused = [reason for node, reason in refusals.items() if declares(node, target, registry) and not whole]
+        runs = [after - before for before, after in pairwise(counts)]
+        wrong = changed(*kept[0]) or (
+            refused[0] if refused else miscounted(program, watch.planned(target.device), runs)
+        )
+        if wrong:
+            return wrong
     return ""
 
 
-def _replay_pass(repro: Repro, target: Target) -> str:
+def _replay_pass(repro: Repro, one: Pass, target: Target) -> str:
     reference = Reference(target.registry)
-    one = pass_named(repro.pass_name, target)
     after, report = run_passes(repro.graph, [one], pass_context(target, reference))
     if report.errors:
         return report.errors[0]

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, get_type_hints
 
 import numpy as np
 
 from aicore.errors import ModelError
-from aicore.testing.difference import Difference
+from aicore.numerics.difference import Difference
 from aicore.testing.outcomes import Outcome, Verdict
 from aicore.testing.parity import Column, Entry, Matrix, with_versus
 from aicore.testing.storage import from_plain, to_plain
@@ -20,6 +19,7 @@ from aicore.testing.storage import from_plain, to_plain
 Array = np.ndarray[Any, Any]
 _FORMAT = 1
 _ABOUT = "about"
+T = TypeVar("T")
 
 
 def save_matrix(matrix: Matrix, file: Path) -> None:
@@ -45,10 +45,15 @@ def load_matrix(file: Path) -> Matrix:
             about = json.loads(arrays[_ABOUT].tobytes().decode())
             if about["format"] != _FORMAT:
                 raise ModelError(f"{file}: format {about['format']}, this version of aicore reads {_FORMAT}")
-            columns = tuple(Column(**column) for column in about["columns"])
-            entries = tuple(with_versus(_entry(data, arrays), columns) for data in about["entries"])
-            return Matrix(about["title"], columns, entries, tuple(about["remarks"]))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+            columns = tuple(_filled(Column, column) for column in about["columns"])
+            names = [column.name for column in columns]
+            if len(set(names)) < len(names):
+                raise ValueError(f"several columns have one name: {names}")
+            entries = tuple(with_versus(_entry(data, arrays, names), columns) for data in about["entries"])
+            return Matrix(_text(about["title"]), columns, entries, tuple(map(_text, about["remarks"])))
+    except ModelError:
+        raise
+    except Exception as error:  # what NumPy, zipfile and JSON raise for a damaged file has a dozen types
         raise ModelError(f"{file} is no saved matrix that can be read: {type(error).__name__}: {error}") from error
 
 
@@ -102,16 +107,37 @@ def _entry_data(entry: Entry, number: int, arrays: dict[str, Array]) -> dict[str
     return {**about, "verdicts": verdicts}
 
 
-def _entry(data: dict[str, Any], arrays: Any) -> Entry:
-    verdicts = {
-        column: Verdict(
-            Outcome(saved["outcome"]),
-            saved["reason"],
-            None if saved["difference"] is None else Difference(**saved["difference"]),
-            tuple(saved["kernels"]),
-            saved["steps"],
-            tuple(from_plain(arrays[name], dtype) for name, dtype in saved["outputs"]),
-        )
-        for column, saved in data.pop("verdicts").items()
-    }
-    return Entry(**data, verdicts=verdicts)
+def _entry(data: dict[str, Any], arrays: Any, columns: Sequence[str]) -> Entry:
+    saved = data.pop("verdicts")
+    unknown = sorted(set(saved) - set(columns))
+    if unknown:
+        raise ValueError(f"entry {data['id']!r} has a verdict for {unknown[0]!r}, which is no column")
+    return _filled(Entry, {**data, "verdicts": {column: _verdict(one, arrays) for column, one in saved.items()}})
+
+
+def _verdict(saved: dict[str, Any], arrays: Any) -> Verdict:
+    return Verdict(
+        Outcome(saved["outcome"]),
+        _text(saved["reason"]),
+        None if saved["difference"] is None else _filled(Difference, saved["difference"]),
+        tuple(map(_text, saved["kernels"])),
+        int(saved["steps"]),
+        tuple(from_plain(arrays[name], dtype) for name, dtype in saved["outputs"]),
+    )
+
+
+def _filled(cls: type[T], data: Mapping[str, Any]) -> T:
+    """An instance of the dataclass. Raises TypeError for a field that is neither missing nor of its type."""
+    made = cls(**data)
+    for name, kind in get_type_hints(cls).items():
+        value = getattr(made, name)
+        number = kind in (int, float) and isinstance(value, (int, float))
+        if kind in (str, int, float) and not number and not isinstance(value, kind):
+            raise TypeError(f"{name} is {value!r}, which is no {kind.__name__}")
+    return made
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value

@@ -13,14 +13,15 @@ from aicore.api import compile  # noqa: A004  # aicore.compile
 from aicore.errors import AicoreError, ConfigError, UnsupportedError
 from aicore.ir import FLOATS, Graph, Node, Op, Sample, Value, numpy_dtype, retype
 from aicore.kernels import KernelTable, Selector
+from aicore.numerics.difference import Difference, measure, precision
+from aicore.numerics.recast import WIDE
 from aicore.passes import Pass, default_passes, specialise_passes
 from aicore.plugins import PluginRegistry
 from aicore.rewrite import Context
 from aicore.runtime import is_control_flow, type_of
 from aicore.testing.cases import Case, dtype_of, kind_of
-from aicore.testing.difference import Difference, measure, precision
-from aicore.testing.outcomes import Outcome, Verdict
-from aicore.testing.recast import WIDE
+from aicore.testing.check import miscounted, mistyped
+from aicore.testing.outcomes import Outcome, Verdict, said_by
 from aicore.testing.reference import Reference
 from aicore.testing.targets import Target
 
@@ -70,17 +71,21 @@ def check_whole(whole: Whole, target: Target, *, reuse_memory: bool = True, keep
     device = target.device
     try:
         program = compile(whole.graph, device, fallback="quiet", reuse_memory=reuse_memory, registry=registry)
-        first, second = program.run(whole.feeds), program.run(whole.feeds)
+        first, before = program.run(whole.feeds), watch.steps_run(device)
+        second, after = program.run(whole.feeds), watch.steps_run(device)
         difference = whole.compare(first).worse(whole.compare(second))
+        broken = mistyped(program, first, second)
+        idle = miscounted(program, watch.planned(device), (before, after - before))
     except UnsupportedError as error:
-        return Verdict(Outcome.UNSUPPORTED, str(error))
-    except Exception as error:  # noqa: BLE001  # a backend may raise anything, and that is a verdict
-        text = str(error) if isinstance(error, AicoreError) else f"{type(error).__name__}: {error}"
-        return Verdict(Outcome.FAILED, text)
+        return Verdict(Outcome.UNSUPPORTED, said_by(error))
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001  # a backend may raise anything, SystemExit too: that is a verdict
+        return Verdict(Outcome.FAILED, said_by(error))
     outputs = tuple(second.values()) if keep_outputs else ()
-    verdict = Verdict(Outcome.PASSED, "", difference, watch.kernels(device), watch.steps_run(device), outputs)
-    if difference.text:
-        return replace(verdict, outcome=Outcome.FAILED, reason=difference.text)
+    verdict = Verdict(Outcome.PASSED, "", difference, watch.kernels(device), after, outputs)
+    if wrong := difference.text or broken or idle:
+        return replace(verdict, outcome=Outcome.FAILED, reason=wrong)
     placement = program.placement
     if placement is not None and placement.refusals:
         return replace(verdict, outcome=Outcome.FALLBACK, reason=str(placement))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,7 @@ import pytest
 import aicore.ops as ops
 from aicore.errors import AicoreError, UnsupportedError
 from aicore.ir import Op, TensorType
-from aicore.kernels import Kernel, KernelTable, Selector, Settings, kernel
+from aicore.kernels import Candidate, Choose, Kernel, KernelTable, Selector, kernel
 
 MATRIX = TensorType("float32", (4, 4))
 SYMBOLIC = TensorType("float32", None)
@@ -38,8 +40,34 @@ FAST = add("fast", estimate=lambda op, *types: 1e-6)
 TUNED = {"slow": 1e-7, "plain": 5e-7}
 
 
-def tuned(candidate: Kernel, settings: Settings, op: ops.Add, *types: TensorType) -> float | None:
-    return TUNED.get(candidate.variant)
+class Looked:
+    """A look-up by a function of the candidates; notes which operands were said to be constant."""
+
+    def __init__(self, choose: Callable[[Sequence[Candidate]], tuple[str, Mapping[str, float]] | None]) -> None:
+        self.choose = choose
+        self.hits = 0
+        self.misses: Counter[str] = Counter()
+        self.constant: list[int] = []
+
+    def __call__(
+        self, op: Op, types: Sequence[TensorType | None], constant: Collection[int], candidates: Sequence[Candidate]
+    ) -> tuple[str, Mapping[str, float]] | None:
+        self.constant = list(constant)
+        return self.choose(candidates)
+
+
+def measured(times: Mapping[str, float]) -> Choose:
+    """A look-up that has times by variant."""
+
+    def choose(candidates: Sequence[Candidate]) -> tuple[str, Mapping[str, float]] | None:
+        assert all(candidate.usable for candidate in candidates)
+        known = {c.name: times[c.kernel.variant] for c in candidates if c.kernel.variant in times}
+        return (min(known, key=lambda name: known[name]), known) if known else None
+
+    return Looked(choose)
+
+
+tuned = measured(TUNED)
 
 
 def test_the_lowest_estimate_wins() -> None:
@@ -59,9 +87,7 @@ def test_a_tuned_time_beats_every_estimate() -> None:
 
 
 def test_a_reference_that_was_measured_fastest_is_taken() -> None:
-    measured = {"reference": 1e-8, "fast": 1e-6}
-    some = selector(REFERENCE, FAST, tuned=lambda candidate, settings, op, *types: measured[candidate.variant])
-    assert chosen(some) == "reference"
+    assert chosen(selector(REFERENCE, FAST, tuned=measured({"reference": 1e-8, "fast": 1e-6}))) == "reference"
 
 
 def test_an_override_beats_a_tuned_time() -> None:
@@ -156,10 +182,15 @@ def test_each_choice_of_settings_is_a_candidate() -> None:
 
 
 def test_a_measured_choice_of_settings_beats_estimated_ones() -> None:
-    def measured(candidate: Kernel, settings: Settings, op: ops.Add, *types: TensorType) -> float | None:
-        return 1e-3 if settings == {"block": 16} else None
-
-    assert selector(blocked("rows"), tuned=measured).select(ops.Add(), MATRIX, MATRIX).settings == {"block": 16}
+    looked = Looked(lambda candidates: ("add_rows[block=16]", {"add_rows[block=8]": 1e-4, "add_rows[block=16]": 1e-3}))
+    selection = selector(blocked("rows"), tuned=looked).select(ops.Add(), MATRIX, MATRIX, constant=[1])
+    assert looked.constant == [1]
+    assert selection.settings == {"block": 16}
+    assert [str(candidate) for candidate in selection.candidates] == [
+        "add_rows[block=16]: 1000.0 us timed",
+        "add_rows[block=8]: 100.0 us timed",
+        "add_rows[block=32]: not timed",
+    ]
 
 
 def test_settings_are_combined_the_default_first() -> None:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from aicore.errors import ExecutionError
+from aicore.testing.outcomes import said_by
 
 
 class Submission(threading.Event):
@@ -18,7 +19,7 @@ class Submission(threading.Event):
         """Wait for the command. Raises ExecutionError when it failed."""
         self.wait()
         if self.error is not None:
-            raise ExecutionError(str(self.error)) from self.error
+            raise ExecutionError(said_by(self.error)) from self.error
 
 
 class Stream:
@@ -53,7 +54,8 @@ class Stream:
                 for earlier in after:
                     earlier.finish()
                 command()
-            except Exception as error:  # noqa: BLE001  # kept, and raised again by whoever waits for the command
+            except BaseException as error:  # noqa: BLE001
+                # Kept, and raised again by whoever waits for the command; for ever, if SystemExit ended this thread.
                 submission.error = error
             del command, after  # they hold memory, and the next command may be long in coming
             submission.set()

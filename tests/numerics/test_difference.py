@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from aicore.testing.difference import Difference, measure, precision
+from aicore.numerics.difference import Difference, measure, precision
 
 NAN, INF = np.nan, np.inf
 

@@ -8,7 +8,7 @@ import pytest
 import aicore.ops as ops
 from aicore.errors import InferenceError
 from aicore.ir import Buffer, Builder
-from aicore.testing.recast import WIDE, Recast
+from aicore.numerics.recast import WIDE, Recast
 
 HALF = Recast({"float32": "float16"})
 

@@ -146,13 +146,18 @@ TABLE: Mapping[str, Tolerance] = {
         "BitwiseXor BitwiseNot BitShift Where IsNaN IsInf Transpose Expand Tile Concat Split ArgMax ArgMin TopK "
         "MaxPool GlobalMaxPool DepthToSpace SpaceToDepth ReverseSequence ReduceMax ReduceMin TensorScatter NonZero "
         "Unique Compress Shape Size Identity Reshape Flatten Squeeze Unsqueeze Slice Pad CenterCropPad Hardmax "
-        "NonMaxSuppression",
+        "NonMaxSuppression DrawKey MaxUnpool BitCast StringNormalizer StringConcat StringSplit RegexFullMatch "
+        "TfIdfVectorizer QuantizeLinear DynamicQuantizeLinear "
+        "MatMulInteger QLinearMatMul ConvInteger QLinearConv",
         Tolerance(0, Magnitude.RESULT, _EXACT, stores=0),
     ),
     **_rows("Cast CastLike Add Sub Mul Div Reciprocal Sqrt", Tolerance(0, Magnitude.RESULT, _IEEE)),
     **_rows(
         "Exp Log Erf Sin Cos Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh Tanh Pow",
         Tolerance(16, Magnitude.RESULT, _LIBRARY),
+    ),
+    "DequantizeLinear": Tolerance(
+        1, Magnitude.RESULT, "an int32 is rounded to the type of the scale, then a product is"
     ),
     **_rows("LeakyRelu PRelu", Tolerance(1, Magnitude.RESULT, "alpha is rounded, then a product is")),
     **_rows("Sum Mean", Tolerance(1, Magnitude.ABSOLUTE, _SUM, _operands)),
@@ -197,6 +202,15 @@ TABLE: Mapping[str, Tolerance] = {
             32, Magnitude.CONDITION, "statistics are sums; subtracting the mean cancels, as the condition tells", _size
         ),
     ),
+    **_rows(
+        "DFT STFT",
+        Tolerance(
+            32, Magnitude.CONDITION, "each result has the error of sums over the signal, as the condition tells", _size
+        ),
+    ),
+    "MelWeightMatrix": Tolerance(16, Magnitude.UNIT, "computed in float64, whatever the result's type"),
+    "DrawUniform": Tolerance(4, Magnitude.UNIT, "low + u * (high - low), where u is exact"),
+    "DrawNormal": Tolerance(64, Magnitude.UNIT, "a logarithm, a root and a cosine of an angle that is rounded"),
     "Det": Tolerance(8, Magnitude.CONDITION, "elimination with pivots is backward stable in practice", _size),
     **_rows("RNN GRU LSTM", Tolerance(16, Magnitude.CONDITION, "errors of each step reach all later ones", _recurrent)),
     **_rows(

@@ -112,6 +112,7 @@ def _floats(got: Array, want: Array, kind: Precision, allowed: Array | float) ->
         error[broken] = np.inf
         limit = np.broadcast_to(np.asarray(allowed, np.float64), want.shape)
         share = np.where(error == 0, 0.0, np.where(limit > 0, error / limit, np.inf))
+        share[broken] = np.inf  # also where anything finite would do
         known = finite & ~broken & ~over
         relative = np.where(known & (want != 0), error / np.abs(want), 0.0)
         ulps = np.where(known, error / kind.spacing(want), 0.0)

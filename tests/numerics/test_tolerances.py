@@ -10,10 +10,10 @@ import pytest
 import aicore.ops as ops
 from aicore.errors import PluginError
 from aicore.ir import Op, Sample, TensorType, Value
+from aicore.numerics.tolerances import TABLE, Magnitude
 from aicore.ops import CORE
 from aicore.plugins import PluginRegistry
 from aicore.testing import Case, Reference, tolerance_of
-from aicore.testing.tolerances import TABLE, Magnitude
 from tests.testing.backends import Array
 
 U32, U16 = 2.0**-24, 2.0**-11

@@ -1,0 +1,57 @@
+"""What a measured time holds for: the problem, the device, and the code of the kernel."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Collection, Sequence
+from functools import cache
+from pathlib import Path
+
+from aicore.errors import GraphError
+from aicore.ir import Op, TensorType, op_text
+from aicore.kernels import Kernel
+from aicore.runtime import Device, thread_count
+
+
+def problem_text(op: Op, types: Sequence[TensorType | None], constant: Collection[int] = ()) -> str | None:
+    """`Conv{strides=[2, 2]}(float32[1,3,224,224], const float32[64,3,7,7])`; None for an op that text cannot hold.
+
+    Arrays are dense and in C order on every device, so shapes say all about strides.
+    """
+    try:
+        attributes = op_text(op)
+    except GraphError:
+        return None
+    operands = ", ".join(
+        ("const " if i in constant else "") + ("_" if t is None else str(t)) for i, t in enumerate(types)
+    )
+    return f"{attributes}({operands})"
+
+
+def device_text(device: Device) -> str:
+    """All facts about the device that times depend on, as JSON: model, driver, libraries, threads."""
+    from importlib_metadata import version
+
+    facts = {"kind": device.kind, "device": device.fingerprint, "threads": thread_count(), "aicore": version("aicore")}
+    return json.dumps(facts, sort_keys=True)
+
+
+def source_digest(kernel: Kernel) -> str:
+    """Digest of the code of the kernel: of all files of the package that holds its function."""
+    return _package_digest(kernel.function.__module__.partition(".")[0])
+
+
+@cache
+def _package_digest(package: str) -> str:
+    module = sys.modules.get(package)
+    file = getattr(module, "__file__", None)
+    files = [Path(file)] if file else []
+    for folder in getattr(module, "__path__", ()):
+        files += [path for path in Path(folder).rglob("*") if path.suffix in (".py", ".so", ".pyd", ".cu", ".cuh")]
+    digest = hashlib.sha256()
+    for path in sorted(set(files)):
+        digest.update(path.name.encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
