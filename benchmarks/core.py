@@ -31,7 +31,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--output", type=Path, help="write the figures as JSON to this file")
     arguments = parser.parse_args()
-    figures: dict[str, Any] = {
+    text = json.dumps(measure(), indent=2)
+    print(text)
+    if arguments.output:
+        arguments.output.parent.mkdir(parents=True, exist_ok=True)
+        arguments.output.write_text(text + "\n")
+
+
+def measure() -> dict[str, Any]:
+    """All figures of the core, with the machine that they are true of."""
+    return {
         "date": date.today().isoformat(),
         "machine": f"{platform.machine()}, {_cores()} cores",
         "versions": f"Python {platform.python_version()}, NumPy {np.__version__}",
@@ -40,11 +49,6 @@ def main() -> None:
         "densenet121_passes_ms": densenet_passes_ms(),
         "import_ms_over_numpy": import_ms(),
     }
-    text = json.dumps(figures, indent=2)
-    print(text)
-    if arguments.output:
-        arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        arguments.output.write_text(text + "\n")
 
 
 def compile_growth(build: Callable[[int], Any]) -> dict[str, float]:

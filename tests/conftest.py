@@ -10,6 +10,12 @@ from aicore.config import Config
 from aicore.plugins import PluginRegistry
 
 
+@pytest.fixture(autouse=True)
+def untuned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What this machine's user has measured must not choose the kernels of tests."""
+    monkeypatch.setenv("AICORE_TUNE", "off")
+
+
 @pytest.fixture(scope="session")
 def registry() -> PluginRegistry:
     """The CPU and the fake GPU, whatever else is installed."""

@@ -84,7 +84,7 @@ def _light(spatial: tuple[int, int], batches: tuple[int, int]) -> Callable[[str]
     def make(name: str) -> Network:
         model = onnx.load(model_path(name))
         randomise_weights(model, seed=0)
-        _drop_softmax(model)
+        drop_softmax(model)
         data = _free_batch_and_size(model)
 
         def feeds(size: int) -> Feeds:
@@ -143,7 +143,7 @@ def _random_weight(rng: np.random.Generator, shape: tuple[int, ...], role: str) 
     return scaled.astype(np.float32)
 
 
-def _drop_softmax(model: onnx.ModelProto) -> None:
+def drop_softmax(model: onnx.ModelProto) -> None:
     last = model.graph.node[-1]
     if last.op_type != "Softmax":
         return
@@ -178,4 +178,13 @@ NETWORKS: dict[str, Callable[[str], Network]] = {
     "ppocr_cls": _ocr(((1, 3, 48, 192), (6, 3, 48, 192))),
     "light_resnet50": _light((224, 224), (1, 2)),
     "light_densenet121": _light((224, 192), (1, 1)),
+    "light_inception_v1": _light((224, 224), (1, 2)),
+    "light_inception_v2": _light((224, 224), (1, 2)),
+    "light_shufflenet": _light((224, 224), (1, 2)),
+    "light_squeezenet": _light((224, 192), (1, 2)),
+    "light_zfnet512": _light((224, 224), (1, 2)),
+    "light_bvlc_alexnet": _light((224, 224), (1, 2)),
+    "light_vgg19": _light((224, 224), (1, 2)),
 }
+HUGE = frozenset({"light_zfnet512", "light_bvlc_alexnet", "light_vgg19"})
+"""Networks with hundreds of megabytes of weights, whose tests are marked slow."""

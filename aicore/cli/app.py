@@ -49,6 +49,7 @@ COMMANDS: Mapping[str, Subcommand] = {
     "run": Subcommand("aicore.cli.run_command", "Run a model on inputs from files, or on random ones."),
     "inspect": Subcommand("aicore.cli.inspect_command", "Show what aicore makes of a model, and why."),
     "bench": Subcommand("aicore.cli.bench_command", "Time a model on one or several targets."),
+    "tune": Subcommand("aicore.cli.tune_command", "Choose the kernels of a model by measuring them."),
     "parity": Subcommand("aicore.cli.parity_command", "Prove that targets compute the same, op by op or in a model."),
     "demo": Subcommand("aicore.cli.demo_command", "Identify the types of files with a real client and model."),
     "plugins": Subcommand("aicore.cli.plugins_commands", "Show which backends work, and why not; begin a new one."),

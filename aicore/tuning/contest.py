@@ -15,7 +15,9 @@ _ROUNDS = ((2, 1.5), (3, 1.15))
 """Rounds in which all that are left run in turn; afterwards those slower than the fastest by this factor are out."""
 _FINALISTS = 2
 _LEAST_PAIRS, _MOST_PAIRS = 9, 31
-_ENOUGH_SECONDS = 0.05
+_ENOUGH_SECONDS, _MOST_SECONDS = 0.05, 1.0
+_PROMISING = 0.95
+"""A median gain that is worth more pairs, if the noise still hides it."""
 _CONFIDENCE = 0.95
 
 
@@ -85,7 +87,7 @@ def median_interval(values: Sequence[float]) -> Interval:
 def _paired(rival: int, timer: Timer, times: dict[int, list[float]]) -> Interval:
     ratios: list[float] = []
     spent = 0.0
-    while len(ratios) < _LEAST_PAIRS or (spent < _ENOUGH_SECONDS and len(ratios) < _MOST_PAIRS):
+    while len(ratios) < _LEAST_PAIRS or (len(ratios) < _MOST_PAIRS and spent < _worth(ratios)):
         order = (0, rival) if len(ratios) % 2 else (rival, 0)
         pair = {i: timer(i) for i in order}
         for i, seconds in pair.items():
@@ -93,6 +95,13 @@ def _paired(rival: int, timer: Timer, times: dict[int, list[float]]) -> Interval
         spent += sum(pair.values())
         ratios.append(pair[rival] / pair[0] if pair[0] > 0 else 1.0)
     return median_interval(ratios)
+
+
+def _worth(ratios: Sequence[float]) -> float:
+    """Seconds that it is worth to spend on pairs."""
+    interval = median_interval(ratios)
+    undecided = interval.low < 1 <= interval.high and interval.middle < _PROMISING
+    return _MOST_SECONDS if undecided else _ENOUGH_SECONDS
 
 
 def _rotated(items: Sequence[int], turn: int) -> list[int]:

@@ -116,6 +116,8 @@ class TuningStore:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with closing(self._connect(self.path.as_posix())) as connection:
+                if _holds_something(connection):
+                    _check_format(connection)
                 _let_readers_in(connection)
                 with connection:
                     connection.execute("BEGIN IMMEDIATE")
@@ -203,6 +205,10 @@ def _check_format(connection: sqlite3.Connection) -> None:
         raise _UnusableError(f"the store has format {version}, not {FORMAT}")
 
 
+def _holds_something(connection: sqlite3.Connection) -> bool:
+    return bool(connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
+
+
 def _let_readers_in(connection: sqlite3.Connection) -> None:
     """Write ahead, so that nobody waits for a writer. Of processes that do this at once one succeeds."""
     with contextlib.suppress(sqlite3.OperationalError):  # a busy file keeps its mode, which is slower, not wrong
@@ -211,7 +217,7 @@ def _let_readers_in(connection: sqlite3.Connection) -> None:
 
 def _prepare(connection: sqlite3.Connection) -> None:
     """Make the table in an empty file; refuse one that holds anything else."""
-    if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+    if _holds_something(connection):
         _check_format(connection)
         return
     connection.execute(f"PRAGMA application_id = {_APPLICATION}")

@@ -1,0 +1,251 @@
+"""`aicore tune`: choose kernels by measurement, and keep what was measured for every later run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from aicore.cli._inputs import Feed, InputFiles, Json, Seed, Shapes, Target, make_feed
+from aicore.cli._report import print_json, show, table, time_text, working
+from aicore.errors import InputError
+
+if TYPE_CHECKING:
+    from aicore.ir import Graph
+    from aicore.tuning import Interval, Outcome, Problem, TuningStore
+
+app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+_EPILOG = """\
+`aicore tune model.onnx --budget 120`  measure, heaviest layers first, for at most two minutes
+
+`aicore tune model.onnx --shape batch=8 --threads 1`  times hold for these sizes and this number of threads
+
+`aicore tune --export times.json`  what was measured on this machine, and `--import times.json` on another
+"""
+_PAIRS = 15
+_INTERRUPTED = 130
+
+
+@app.command(epilog=_EPILOG)
+def tune(
+    model: Annotated[Path | None, typer.Argument(metavar="MODEL", help="ONNX model file.", show_default=False)] = None,
+    target: Target = None,
+    budget: Annotated[float, typer.Option("--budget", metavar="SECONDS", min=0, help="Time to measure for.")] = 60.0,
+    threads: Annotated[
+        int | None,
+        typer.Option("--threads", metavar="N", min=1, help="Threads of a run. Default: AICORE_THREADS, or all."),
+    ] = None,
+    again: Annotated[bool, typer.Option("--again", help="Measure also what is known already.")] = False,
+    inputs: InputFiles = None,
+    seed: Seed = 0,
+    shapes: Shapes = None,
+    export: Annotated[
+        Path | None, typer.Option("--export", metavar="FILE", help="Write all records as JSON, and end.")
+    ] = None,
+    import_: Annotated[
+        Path | None, typer.Option("--import", metavar="FILE", help="Add the records of such a file first.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Choose the kernels of a model by measuring them on this machine.
+
+    Each kernel's numbers are compared with the reference before it is timed. The default stays unless another one is
+    faster beyond the noise. Results are kept at once, so Ctrl-C loses nothing, and later runs use them by themselves;
+    `AICORE_TUNE=off` ignores them.
+    """
+    from aicore.config import from_environment
+    from aicore.tuning import TuningStore
+
+    store = TuningStore.of(from_environment())
+    if model is None and export is None and import_ is None:
+        raise InputError("what is to be tuned? give a MODEL, or --export or --import a FILE")
+    exchanged = _exchange(store, export, import_)
+    if model is None:
+        _tell(exchanged, as_json)
+        return
+    from aicore.api import load
+
+    with working(f"loading {model}", quiet=as_json):
+        graph = load(model)
+        feed = make_feed(graph, inputs, shapes, True, seed)
+    run = _Run(graph, feed, target, threads)
+    finished = run.measure(budget, again, quiet=as_json)
+    gain = run.compare() if finished else None
+    report = run.to_json(model, store, budget, finished, gain)
+    if as_json:
+        print_json({**report, **exchanged})
+    else:
+        _tell(exchanged, False)
+        _show(run, store, finished, gain)
+    if not finished:
+        raise typer.Exit(_INTERRUPTED)
+
+
+class _Run:
+    """Tunes one model for one set of shapes."""
+
+    def __init__(self, graph: Graph, feed: Feed, target: str | None, threads: int | None) -> None:
+        self.graph = graph
+        self.feed = feed
+        self.target = target
+        self.threads = threads
+        self.problems: list[Problem] = []
+        self.outcomes: list[Outcome] = []
+
+    def measure(self, budget: float, again: bool, quiet: bool) -> bool:
+        """Measure; False when the user has interrupted it."""
+        from aicore.tuning import Measure
+
+        with _progress(quiet) as (started, advance):
+
+            def begin(problems: Sequence[Problem]) -> None:
+                self.problems += problems
+                started(problems)
+
+            def finish(outcome: Outcome) -> None:
+                self.outcomes.append(outcome)
+                advance(outcome)
+
+            try:
+                self._compile(Measure(budget, again, begin, finish)).run(self.feed.arrays)
+            except KeyboardInterrupt:
+                return False
+        return True
+
+    def compare(self) -> tuple[float, Interval]:
+        """Median seconds of a tuned run, and what it takes over an untuned one: runs of both in turn, in pairs."""
+        import time
+
+        from aicore.tuning import median_interval
+
+        programs = [self._compile("off"), self._compile("cached")]
+        for program in programs:
+            program.run(self.feed.arrays)
+        times: list[list[float]] = [[], []]
+        for turn in range(_PAIRS):
+            for i in (0, 1) if turn % 2 else (1, 0):
+                start = time.perf_counter()
+                programs[i].run(self.feed.arrays)
+                times[i].append(time.perf_counter() - start)
+        ratios = [tuned / untuned for untuned, tuned in zip(*times, strict=True)]
+        return sorted(times[1])[_PAIRS // 2], median_interval(ratios)
+
+    def to_json(
+        self, model: Path, store: TuningStore, budget: float, finished: bool, gain: tuple[float, Interval] | None
+    ) -> dict[str, Any]:
+        return {
+            "model": str(model),
+            "store": str(store.path),
+            "budget": budget,
+            "finished": finished,
+            "problems": len(self.problems),
+            "measured": [
+                {
+                    "problem": o.problem.text,
+                    "nodes": o.problem.count,
+                    "timed": o.timed,
+                    "reason": o.reason,
+                    "record": None if o.record is None else o.record.to_json(),
+                }
+                for o in self.outcomes
+            ],
+            "run": None
+            if gain is None
+            else {"seconds": gain[0], "over_untuned": gain[1].middle, "low": gain[1].low, "high": gain[1].high},
+        }
+
+    def _compile(self, how: Any) -> Any:
+        from aicore.api import compile  # noqa: A004  # aicore.compile
+
+        return compile(self.graph, self.target, threads=self.threads, tune=how)
+
+
+def _exchange(store: TuningStore, export: Path | None, import_: Path | None) -> dict[str, Any]:
+    from aicore.tuning import export_records, import_records
+
+    done: dict[str, Any] = {}
+    if import_ is not None:
+        added, older = import_records(store, import_)
+        done["imported"] = {"file": str(import_), "added": added, "older": older}
+    if export is not None:
+        data = export_records(store)
+        try:
+            export.write_text(json.dumps(data, indent=1), encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"{export} cannot be written: {error.strerror}") from error
+        done["exported"] = {"file": str(export), "records": len(data["records"])}
+    return done
+
+
+def _tell(exchanged: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json(exchanged)
+        return
+    if "imported" in exchanged:
+        done = exchanged["imported"]
+        show(f"{done['added']} records added from {done['file']}; of {done['older']} the store has newer ones")
+    if "exported" in exchanged:
+        show(f"{exchanged['exported']['records']} records written to {exchanged['exported']['file']}")
+
+
+def _show(run: _Run, store: TuningStore, finished: bool, gain: tuple[float, Interval] | None) -> None:
+    rows = [_row(outcome) for outcome in run.outcomes]
+    if rows:
+        headings = ["nodes", "problem", "default", "chosen", "time", "over default", "timed"]
+        show(table(headings, rows, right=("nodes", "time", "over default", "timed")), "")
+    left = len(run.problems) - len(run.outcomes)
+    changed = sum(o.record is not None and o.record.chosen != o.record.default for o in run.outcomes)
+    if not run.problems:
+        show("nothing to measure: every choice is known (--again measures anew), or there is none")
+    else:
+        show(f"{len(run.outcomes)} problems measured, {changed} with another kernel than the default")
+    if left:
+        why = "before it was interrupted" if not finished else "within the budget; a larger --budget reaches them"
+        show(f"{left} were not reached {why}")
+    show(f"kept in {store.path}")
+    if gain is not None:
+        seconds, ratio = gain
+        show(
+            f"a tuned run takes {time_text(seconds)}: {ratio.middle:.2f} of an untuned one "
+            f"({ratio.low:.2f} to {ratio.high:.2f} with 95 % confidence)"
+        )
+
+
+def _row(outcome: Outcome) -> tuple[str, ...]:
+    problem, record = outcome.problem, outcome.record
+    text = problem.text if len(problem.text) <= 100 else f"{problem.text[:97]}..."
+    if record is None:
+        return str(problem.count), text, problem.candidates[0].name, outcome.reason, "", "", "0"
+    ratio = "" if record.chosen == record.default else f"{record.gain[0]:.2f}"
+    seconds = time_text(record.seconds[record.chosen])
+    return str(problem.count), text, record.default, record.chosen, seconds, ratio, str(outcome.timed)
+
+
+@contextmanager
+def _progress(quiet: bool) -> Iterator[Any]:
+    """Two functions, for the beginning and for each problem that is done, that move a bar on stderr."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("measuring"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
+        task = bar.add_task("", total=None)
+
+        def started(problems: Sequence[Problem]) -> None:
+            bar.update(task, total=len(problems))
+
+        def advance(outcome: Outcome) -> None:
+            bar.update(task, advance=1, description=outcome.problem.text[:60])
+
+        yield started, advance
