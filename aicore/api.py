@@ -7,10 +7,11 @@ from collections.abc import Callable, Collection, Mapping
 from os import PathLike
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from aicore.collector import collector_at_rest
 from aicore.config import FallbackPolicy, TunePolicy, from_environment, parse_fallback, parse_tune
 from aicore.errors import ConfigError
 from aicore.ir import Graph, Op, TensorType, substitute, symbols, verify, walk_graphs
-from aicore.kernels import KernelTable, Selector
+from aicore.kernels import REFERENCE, KernelTable, Selector
 from aicore.passes import Report, default_passes, required_passes, run_passes, specialise_passes
 from aicore.plugins import PluginRegistry, plugin_registry
 from aicore.program import Program
@@ -27,11 +28,12 @@ from aicore.runtime import (
     usable_cores,
     using_threads,
 )
-from aicore.runtime.collector import collector_at_rest
-from aicore.tuning import Chooser, Measure, Tuner, TuningStore
+from aicore.tuning import Chooser, TuningStore
 
 if TYPE_CHECKING:
     import onnx
+
+    from aicore.tuning import Measure
 
 _log = logging.getLogger("aicore")
 
@@ -45,10 +47,11 @@ def load(source: Source, *, overridable: Collection[str] = (), registry: PluginR
     registry: plugins whose ops the model may use, instead of the installed ones.
     Raises ModelError for a damaged or unsafe file, UnsupportedError for an op or attribute that aicore lacks.
     """
-    from aicore.frontends.onnx import load_model  # imports onnx, which hand-built graphs do not need
-
     registry = plugin_registry() if registry is None else registry
-    return load_model(source, extra_ops=registry.ops.values(), overridable=overridable)
+    with collector_at_rest():
+        from aicore.frontends.onnx import load_model  # imports onnx, which hand-built graphs do not need
+
+        return load_model(source, extra_ops=registry.ops.values(), overridable=overridable)
 
 
 def compile(  # the public name, aicore.compile
@@ -104,7 +107,7 @@ def compile(  # the public name, aicore.compile
         memory=MemoryOptions(reuse_memory, config.debug if poison is None else poison, config.memory_limit),
         capacity=capacity,
         threads=threads or config.threads or usable_cores(),
-        before_placing=build.tuning(backend, measure) if isinstance(measure, Measure) else None,
+        before_placing=build.tuning(backend, measure) if measure and not isinstance(measure, str) else None,
     )
     fallbacks = [build("cpu")] if backend.device.kind != "cpu" and _has_device(registry, "cpu") else []
     verify(graph)
@@ -118,10 +121,17 @@ def compile(  # the public name, aicore.compile
 
 def _measure_of(tune: TunePolicy | Measure | None, default: TunePolicy) -> Measure | Literal["cached"] | None:
     """How to measure; `cached` to only look up, None to do neither."""
-    if isinstance(tune, Measure):
-        return tune
-    policy = default if tune is None else parse_tune(tune)
-    return {"off": None, "cached": "cached", "measure": Measure()}[policy]
+    wanted = default if tune is None else tune
+    if wanted == "off":
+        return None
+    if wanted == "cached":
+        return "cached"
+    from aicore.tuning import Measure  # most processes measure nothing, and need not pay for what does
+
+    if isinstance(wanted, Measure):
+        return wanted
+    parse_tune(wanted)
+    return Measure()
 
 
 def _check_overrides(kernels: Mapping[str, str], table: KernelTable, graph: Graph) -> None:
@@ -193,9 +203,12 @@ class _BackendBuilder:
 
     def tuning(self, backend: Backend, how: Measure) -> Callable[[Graph], None]:
         """Measures the kernels that a graph could use on the backend."""
+        from aicore.tuning import Tuner  # as in _measure_of
+
         chooser = backend.selector.tuned
         assert isinstance(chooser, Chooser)  # a backend that is measured for was built with a store
-        tuner = Tuner(backend, chooser, ReferenceEvaluator(self._table))
+        references = KernelTable(kernel for kernel in self._table if kernel.variant == REFERENCE)
+        tuner = Tuner(backend, chooser, ReferenceEvaluator(references))  # never what is to be measured itself
 
         def measure(graph: Graph) -> None:
             tuner.run(graph, how)

@@ -45,3 +45,16 @@ class ExecutionError(AicoreError):
 
 class TuningError(AicoreError):
     """Measured times cannot be kept, or a file of them cannot be used."""
+
+
+_LONGEST = 2000
+"""Characters of an error's text that a message keeps."""
+
+
+def error_text(error: BaseException) -> str:
+    """`ValueError: what it says`, cut to 2000 characters; of an error whose text cannot be read, that it cannot."""
+    try:
+        text = str(error)
+    except Exception as failure:  # noqa: BLE001  # the error may be a plugin's, and so is its text
+        text = f"its text cannot be read, which raises {type(failure).__name__}"
+    return f"{type(error).__name__}: {text if len(text) <= _LONGEST else f'{text[:_LONGEST]}...'}"

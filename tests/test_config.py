@@ -19,7 +19,17 @@ def test_nothing_set_means_the_defaults() -> None:
 
 
 def test_empty_values_mean_the_defaults() -> None:
-    names = ("PLUGINS", "DISABLE_PLUGINS", "PLUGIN_TIMEOUT", "TARGET", "FALLBACK", "CACHE_DIR", "THREADS", "TUNE", "DEBUG")
+    names = (
+        "PLUGINS",
+        "DISABLE_PLUGINS",
+        "PLUGIN_TIMEOUT",
+        "TARGET",
+        "FALLBACK",
+        "CACHE_DIR",
+        "THREADS",
+        "TUNE",
+        "DEBUG",
+    )
     assert from_environment({f"AICORE_{name}": " " for name in names}) == Config()
 
 
@@ -106,7 +116,7 @@ def test_a_bad_variable_never_breaks_the_import() -> None:
 
 @pytest.mark.parametrize("text", ["0", "-1", "two", "1.5", "9" * 30, "²"])
 def test_a_bad_number_of_threads_names_the_variable(text: str) -> None:
-    with pytest.raises(ConfigError, match="AICORE_THREADS=.* is no number of threads; choose 1 or more"):
+    with pytest.raises(ConfigError, match=r"AICORE_THREADS=.* is no number of threads; choose 1 or more"):
         from_environment({"AICORE_THREADS": text})
 
 

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
-FOUNDATION = {"errors", "config"}
+FOUNDATION = {"errors", "config", "collector", "lazy"}
 IR = FOUNDATION | {"ir"}
 OPS = IR | {"ops"}
 PASSES = OPS | {"rewrite", "passes"}
@@ -21,6 +21,8 @@ JOINED = PASSES | RUNTIME | {"plugins", "frontends", "autodiff", "api", "program
 LAYERS: dict[str, set[str]] = {
     "errors": set(),
     "config": {"errors"},
+    "collector": set(),
+    "lazy": set(),
     "ir": FOUNDATION,
     "ops": IR,
     "rewrite": OPS,

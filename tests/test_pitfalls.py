@@ -161,10 +161,44 @@ def test_15_chains_of_casts_round_at_every_step(check: Any) -> None:
 
 
 def test_17_int8_reaches_minus_128(check: Any) -> None:
-    """A cast is the only way to int8 so far: quantisation has no op yet."""
+    """Quantised, cast and computed: -128 is a number as good as any, and only beyond it is saturation."""
+    ends = np.int8([-128, -127, 127])
+    check("g (float[3] x) => (int8[3] y) { y = Cast<to = 3>(x) }", {"x": f32(-128, -127, 127)}, ends)
+    scale, zero = np.array(0.5, np.float32), np.array(0, np.int8)
     check(
-        "g (float[3] x) => (int8[3] y) { y = Cast<to = 3>(x) }", {"x": f32(-128, -127, 127)}, np.int8([-128, -127, 127])
+        "g (float[5] x, float s, int8 z) => (int8[5] y) { y = QuantizeLinear(x, s, z) }",
+        {"x": f32(-64, -63.5, 63.5, -3e9, INF), "s": scale, "z": zero},
+        np.int8([-128, -127, 127, -128, 127]),
     )
+    check(
+        "g (int8[3] x, float s, int8 z) => (float[3] y) { y = DequantizeLinear(x, s, z) }",
+        {"x": ends, "s": scale, "z": zero},
+        f32(-64, -63.5, 63.5),
+    )
+    one = np.array(1, np.float32)
+    product = "QLinearMatMul(a, s, z, b, s, z, s, z)"
+    check(
+        f"g (int8[3,1] a, int8[1,1] b, float s, int8 z) => (int8[3,1] y) {{ y = {product} }}",
+        {"a": ends.reshape(3, 1), "b": np.int8([[1]]), "s": one, "z": zero},
+        ends.reshape(3, 1),
+    )
+
+
+def test_17_halves_are_rounded_to_even_and_then_the_zero_point_is_added(check: Any) -> None:
+    check(
+        "g (float[4] x, float s, uint8 z) => (uint8[4] y) { y = QuantizeLinear(x, s, z) }",
+        {"x": f32(0.5, 1.5, -0.5, -1.5), "s": np.array(1, np.float32), "z": np.array(3, np.uint8)},
+        np.uint8([3, 5, 3, 1]),
+    )
+
+
+def test_17_integer_sums_do_not_saturate_at_16_bits(check: Any) -> None:
+    """255 * 127 twice is 64,770: kernels that add pairs of products in 16 bits stop at 32,767."""
+    a, b = np.full((1, 2), 255, np.uint8), np.full((2, 1), 127, np.int8)
+    text = "g (uint8[1,2] a, int8[2,1] b) => (int32[1,1] y) { y = MatMulInteger(a, b) }"
+    check(text, {"a": a, "b": b}, np.int32([[64770]]))
+    text = "g (uint8[1,2,1] a, int8[1,2,1] b) => (int32[1,1,1] y) { y = ConvInteger(a, b) }"
+    check(text, {"a": a.reshape(1, 2, 1), "b": b.reshape(1, 2, 1)}, np.int32([[[64770]]]))
 
 
 def test_19_negative_indices_count_from_the_end(check: Any) -> None:

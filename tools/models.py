@@ -54,6 +54,10 @@ def _rapidocr(name: str, sha256: str) -> ModelFile:
     return ModelFile("rapidocr-onnxruntime==1.4.4", f"rapidocr_onnxruntime/models/{name}", sha256)
 
 
+def _silero(name: str, sha256: str) -> ModelFile:
+    return ModelFile("silero-vad==6.2.3", f"silero_vad/data/{name}", sha256)
+
+
 LIGHT_MODELS = (
     "bvlc_alexnet",
     "densenet121",
@@ -77,6 +81,22 @@ MODELS: dict[str, ModelFile] = {
     ),
     "ppocr_cls": _rapidocr(
         "ch_ppocr_mobile_v2.0_cls_infer.onnx", "e47acedf663230f8863ff1ab0e64dd2d82b838fceb5957146dab185a89d6215c"
+    ),
+    "silero_vad": _silero("silero_vad.onnx", "1a153a22f4509e292a94e67d6f9b85e8deb25b4988682b7e174c65279d8788e3"),
+    "silero_vad_16k_op15": _silero(
+        "silero_vad_16k_op15.onnx", "7ed98ddbad84ccac4cd0aeb3099049280713df825c610a8ed34543318f1b2c49"
+    ),
+    "silero_vad_half": _silero(
+        "silero_vad_half.onnx", "1e0b195ad4806595ef4466f419d16fca7e4afcfc6669b8c0b5f76ea87547c769"
+    ),
+    "silero_vad_op18_ifless": _silero(
+        "silero_vad_op18_ifless.onnx", "7671cd04b004e9076da0d4a7b1a5aec36adf161c39230c1cb94a4fd5db6bbd28"
+    ),
+    "silero_vad_openvino_16k": _silero(
+        "silero_vad_openvino_16k.onnx", "7776b81ad1b0350c15d7f1555943b9232eb53e9ca5d989c6d0cea9ebc8664d87"
+    ),
+    "silero_vad_16k_sequence": _silero(
+        "silero_vad_16k_sequence.onnx", "9ccdacc4719d8aa7e45a77536bfabec45a03ba1f2fad5e241ab4060b24238a85"
     ),
     # One constant stands for each weight in these files: replace the weights before comparing any numbers.
     **{f"light_{name}": ModelFile("onnx>=1.17", f"{_LIGHT}/light_{name}.onnx") for name in LIGHT_MODELS},

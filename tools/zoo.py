@@ -188,3 +188,5 @@ NETWORKS: dict[str, Callable[[str], Network]] = {
 }
 HUGE = frozenset({"light_zfnet512", "light_bvlc_alexnet", "light_vgg19"})
 """Networks with hundreds of megabytes of weights, whose tests are marked slow."""
+THOROUGH = (*(name for name in NETWORKS if not name.startswith("light")), "light_resnet50", "light_densenet121")
+"""Networks that are tested in every mode of memory and optimisation; the others are alike."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 import zipfile
 from collections.abc import Iterable, Mapping
@@ -41,19 +42,34 @@ def _read_option(inputs: Mapping[str, Value], option: str) -> list[tuple[str, Ar
     import numpy as np
 
     name, file = _split(inputs, option)
+    if name and name not in inputs:
+        close = difflib.get_close_matches(name, inputs, 1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise InputError(f"--input {option!r}: {_unknown(name, inputs)}{hint}")
     loaded = _load(file)
     if not isinstance(loaded, np.ndarray):
         if name:
             raise InputError(f"--input {option!r}: {file} holds several arrays by name; give it without {name}=")
         unknown = [key for key in loaded if key not in inputs]
         if unknown:
-            raise InputError(f"{file} has an array {unknown[0]!r}; the model's inputs are {', '.join(inputs)}")
+            raise InputError(
+                f"--input {option!r}: {file} has an array {unknown[0]!r}, but {_unknown(unknown[0], inputs)}"
+            )
         return list(loaded.items())
     if not name and len(inputs) == 1:
         name = next(iter(inputs))
-    if name not in inputs:
-        raise InputError(f"--input {option!r}: write NAME={file}; the model's inputs are {', '.join(inputs)}")
+    if not name:
+        raise InputError(f"--input {option!r}: write NAME={file}; {_inputs(inputs)}")
     return [(name, loaded)]
+
+
+def _unknown(name: str, inputs: Mapping[str, Value]) -> str:
+    return f"the model has no input {name!r}; {_inputs(inputs)}"
+
+
+def _inputs(inputs: Mapping[str, Value]) -> str:
+    """The model's inputs, as a part of a message."""
+    return f"its inputs: {', '.join(f'{name!r} ({value.type})' for name, value in inputs.items()) or 'none'}"
 
 
 def _split(inputs: Mapping[str, Value], option: str) -> tuple[str, str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from aicore.cli._arrays import random_arrays, read_arrays
+from aicore.cli._report import Json as Json
 from aicore.cli._sizes import Sizes
 from aicore.errors import InputError
 
@@ -34,7 +35,6 @@ Random = Annotated[bool, typer.Option("--random", help="Fill inputs without a fi
 Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of the random numbers.")]
 Target = Annotated[str | None, typer.Option("--target", "-t", metavar="DEVICE", help=_TARGET_HELP)]
 Fallback = Annotated[str | None, typer.Option("--fallback", metavar="error|warn|quiet", help=_FALLBACK_HELP)]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import ExitStack, contextmanager, redirect_stdout
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
+
+import typer
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -57,10 +60,61 @@ def show(*parts: Any) -> None:
         console.print(part, markup=False, highlight=False, soft_wrap=isinstance(part, str))
 
 
+def keep_for_json(ctx: typer.Context, wanted: bool) -> bool:
+    """For a `--json` option: until the command ends, stdout is for `print_json` alone.
+
+    What plugins, and the libraries that they load, print meanwhile goes to stderr.
+    """
+    if wanted and not ctx.resilient_parsing:
+        ctx.with_resource(_reserved_stdout())
+    return wanted
+
+
 def print_json(data: Any) -> None:
     """Print JSON; numbers that JSON lacks become the texts nan, inf and -inf."""
-    json.dump(_plain(data), sys.stdout, indent=2, allow_nan=False)
-    print()
+    stream = _reserved[-1] if _reserved else sys.stdout
+    json.dump(_plain(data), stream, indent=2, allow_nan=False)
+    stream.write("\n")
+    stream.flush()
+
+
+Json = Annotated[bool, typer.Option("--json", callback=keep_for_json, help="Print JSON for scripts.")]
+"""The option of every command that a script may read."""
+
+_reserved: list[TextIO] = []
+
+
+@contextmanager
+def _reserved_stdout() -> Iterator[None]:
+    with ExitStack() as stack:
+        stream = sys.stdout
+        if _descriptor(stream) == 1:  # else Python alone writes to it, such as under a test
+            stream = stack.enter_context(_moved(stream))
+        stack.enter_context(redirect_stdout(sys.stderr))
+        _reserved.append(stream)
+        stack.callback(_reserved.pop)
+        yield
+
+
+@contextmanager
+def _moved(stream: TextIO) -> Iterator[TextIO]:
+    """The stream under another descriptor, while stdout's own leads to stderr."""
+    stream.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with open(kept, "w", encoding=stream.encoding, errors=stream.errors, closefd=False) as moved:
+            yield moved
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+def _descriptor(stream: TextIO) -> int | None:
+    try:
+        return stream.fileno()
+    except (OSError, ValueError):
+        return None
 
 
 def size_text(count: float) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aicore.cli._report import print_json, show, time_text
+from aicore.cli._report import Json, print_json, show, time_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -23,7 +23,7 @@ _EXIT = {"ok": 0, "failed": 1, "unavailable": 2}
 
 def doctor(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Plugin to try; all when absent.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    as_json: Json = False,
     timeout: Annotated[
         float | None, typer.Option("--timeout", min=0.1, help="Seconds for each plugin [AICORE_PLUGIN_TIMEOUT, or 30].")
     ] = None,

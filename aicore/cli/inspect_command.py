@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -93,12 +94,15 @@ def inspect(
     with working(f"loading {model}", quiet=as_json):
         graph = load(model)
     if ir == "before":
-        _print_ir(graph, as_json)
+        if as_json:
+            print_json({"ir": str(graph)})
+        else:
+            print(graph)
         return
     with working(f"compiling {model}", quiet=as_json):
         subject = _compiled(model, graph, target, fallback, shapes, needs_sizes=kernels or memory)
     if ir is not None:
-        _print_ir(subject.optimised, as_json)
+        _print_optimised(subject, as_json)
     elif why_not is not None:
         _explain_rule(subject, why_not, as_json)
     else:
@@ -123,11 +127,21 @@ def _compiled(
     return Subject(file, graph, program, sizes.chosen, sizes.open)
 
 
-def _print_ir(graph: Graph, as_json: bool) -> None:
+def _print_optimised(subject: Subject, as_json: bool) -> None:
     if as_json:
-        print_json({"ir": str(graph)})
-    else:
-        print(graph)
+        chosen = {"chosen": list(subject.chosen), "missing": list(subject.missing)}
+        print_json({"ir": str(subject.optimised), **chosen})
+        return
+    print(subject.optimised)
+    for line in _about_sizes(subject):
+        print(line, file=sys.stderr)  # stdout is the graph alone, which a parser reads
+
+
+def _about_sizes(subject: Subject) -> Iterator[str]:
+    if subject.chosen:
+        yield f"chosen: {', '.join(subject.chosen)}"
+    if subject.missing:
+        yield f"for kernels and memory, sizes are missing: {'; '.join(subject.missing)}"
 
 
 def _print_parts(subject: Subject, parts: Sequence[type[_Part]], as_json: bool) -> None:
@@ -136,10 +150,7 @@ def _print_parts(subject: Subject, parts: Sequence[type[_Part]], as_json: bool) 
         return
     for i, part in enumerate(parts):
         show(*([""] if i else []), *part.lines(subject))
-    if subject.chosen:
-        show(f"chosen: {', '.join(subject.chosen)}")
-    if subject.missing:
-        show(f"for kernels and memory, sizes are missing: {'; '.join(subject.missing)}")
+    show(*_about_sizes(subject))
 
 
 def _explain_rule(subject: Subject, name: str, as_json: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from aicore.cli._report import print_json, show
+from aicore.cli._report import Json, print_json, show
 
 
 def new(
@@ -28,7 +28,7 @@ def new(
         str, typer.Option("--license", metavar="ID", help="Apache-2.0, MIT or BSD-3-Clause.")
     ] = "Apache-2.0",
     author: Annotated[str, typer.Option("--author", metavar="NAME", help="Whom the licence names.")] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Write the package of a new plugin: launcher, kernels, a fused op and its pass, tests, and all around them.
 

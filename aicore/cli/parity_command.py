@@ -11,7 +11,7 @@ import typer
 
 from aicore.cli._inputs import InputFiles, Json, Seed, Shapes, make_feed
 from aicore.cli._report import print_json, show, table, working
-from aicore.errors import ConfigError, ModelError
+from aicore.errors import ConfigError, ModelError, PluginError
 
 if TYPE_CHECKING:
     from aicore.plugins import PluginRegistry
@@ -66,13 +66,16 @@ def parity(
     """Compare targets with the reference and with each other: every op on its samples, or a model node by node.
 
     The reference is that of the plugin which drives `cpu`, in float64. A result is right within what the numerics of
-    its op allow. A target that cannot be used is a column that says why. Exits with 1 when something is wrong.
+    its op allow. A target that cannot be used is a column that says why. Exits with 1 when something is wrong, with 2
+    when nothing could be compared.
     """
     from aicore.plugins import plugin_registry  # heavy, and `--help` needs none of it
     from aicore.testing.parity import find_targets, to_json
 
     registry = plugin_registry()
-    columns, usable = find_targets(_names(targets) or list(registry.devices()), registry)
+    names = list(registry.devices()) if targets is None else _names(targets)
+    _check_targets(names, registry)
+    columns, usable = find_targets(names, registry)
     faults: dict[str, Fault] = {}
     if model is None:
         _refuse_model_options(repro, inputs, shapes)
@@ -88,6 +91,29 @@ def parity(
         show(*(f"wrote {path}" for path in files))
     if not matrix.is_right:
         raise typer.Exit(1)
+    _check_compared(matrix)
+
+
+def _check_targets(names: Sequence[str], registry: PluginRegistry) -> None:
+    """At least one is a device of an installed plugin, usable here or not: the others are columns that say why not."""
+    from aicore.testing.targets import is_known
+
+    if any(is_known(name, registry) for name in names):
+        return
+    kinds = [*registry.devices(), *(kind for record in registry.activate().records for kind in record.devices)]
+    known = ", ".join(dict.fromkeys(kinds)) or "none"
+    asked = f"no installed plugin has a target {' or '.join(map(repr, names))}" if names else "--targets names none"
+    raise ConfigError(f"{asked}; there are: {known}")
+
+
+def _check_compared(matrix: Matrix) -> None:
+    """Something ran here, and, where a file was added, something in it fits."""
+    idle = [column for column in matrix.columns if not column.reason and not matrix.compared(column.name)]
+    if sources := {column.source for column in idle if column.source}:
+        raise ModelError(f"{', '.join(sources)} has no result for any of these {len(matrix.entries)} cases")
+    if not any(matrix.compared(column.name) for column in matrix.columns if not column.source):
+        reasons = "; ".join(f"{column.name}: {column.reason}" for column in matrix.columns if column.reason)
+        raise PluginError(f"nothing was compared, as no target could be used: {reasons}")
 
 
 def _compare_ops(
@@ -100,11 +126,13 @@ def _compare_ops(
     quiet: bool,
 ) -> Matrix:
     from aicore.ops import CORE
-    from aicore.testing.cases import conformance_cases
+    from aicore.testing.cases import check_choice, conformance_cases
     from aicore.testing.parity import compare_cases
     from aicore.testing.reference import Reference
 
-    cases = list(conformance_cases({**CORE, **registry.ops}, pattern, dtypes or None, seed=seed))
+    known = {**CORE, **registry.ops}
+    check_choice(known, pattern, dtypes)
+    cases = list(conformance_cases(known, pattern, dtypes or None, seed=seed))
     if not cases:
         narrower = f" --dtypes {','.join(dtypes)}" if dtypes else ""
         raise ConfigError(f"no case is left by --ops {pattern!r}{narrower}")
@@ -181,6 +209,8 @@ def _show(matrix: Matrix) -> None:
     wrong = [row for row in matrix.rows() if any(not cell.verdict.outcome.is_right for cell in _cells(matrix, row))]
     shown = wrong or sorted(matrix.rows(), key=lambda row: -_largest_error(matrix, row))
     what = f"{len(wrong)} rows are wrong" if wrong else "nothing is wrong; the largest relative errors:"
+    if not any(matrix.compared(column.name) for column in matrix.columns):
+        shown, what = [], "nothing was compared"
     show(f"{len(matrix.rows())} rows, {len(matrix.entries)} cases: {what}")
     names = [column.name for column in matrix.columns if not column.reason]
     lines = [(row.name, row.dtype, row.kind, *(_cell(row, name) for name in names)) for row in shown[:_SHOWN_ROWS]]

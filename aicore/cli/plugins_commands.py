@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from aicore.cli._report import Json, print_json
 from aicore.cli.doctor_command import doctor
 from aicore.cli.new_command import new
 
@@ -29,7 +28,7 @@ def plugins() -> None:
 
 @app.command("list")
 def list_plugins(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    as_json: Json = False,
     load: Annotated[bool, typer.Option("--load", help="Import and probe each plugin, and show how it ended.")] = False,
 ) -> None:
     """List the installed plugins with their state, and the reason and fix where one is not used.
@@ -58,8 +57,7 @@ def _print_json(records: tuple[PluginRecord, ...]) -> None:
     from aicore.plugins.info import API_VERSION
 
     plugins = [record.to_json() for record in records]
-    json.dump({"aicore": core_version(), "api_version": API_VERSION, "plugins": plugins}, sys.stdout, indent=2)
-    print()
+    print_json({"aicore": core_version(), "api_version": API_VERSION, "plugins": plugins})
 
 
 def _print_table(records: tuple[PluginRecord, ...]) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 import numpy as np
 
 from aicore.errors import GraphError, UnsupportedError
+from aicore.ir.attributes import Attributes
 from aicore.ir.dims import Dim, Shape
 from aicore.ir.types import TensorType
 from aicore.ir.value import Value
@@ -36,8 +37,8 @@ class Sample:
     note: str = ""
 
 
-class Op:
-    """What is computed. Subclasses are `@dataclass(frozen=True)` (without slots) and override what differs.
+class Op(Attributes):
+    """What is computed. Subclasses are `@op_class` or `@dataclass(frozen=True)`, and override what differs.
 
     A primitive op defines `infer` and `cost`. A fused op defines `decompose` alone: inference, cost, reference and
     gradient are folds over the graph that it builds.

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import cast
 
 from aicore.errors import InferenceError
 from aicore.ir.dims import Dim, Shape, is_unknown
 from aicore.ir.dtypes import numpy_dtype
+
+_NUMBERS = frozenset({int})
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +27,14 @@ class TensorType:
     @property
     def is_static(self) -> bool:
         """Whether every dim is an int."""
-        return self.shape is not None and all(isinstance(d, int) for d in self.shape)
+        return self.shape is not None and _NUMBERS.issuperset(map(type, self.shape))  # asked tens of times per node
 
     @property
     def static_shape(self) -> tuple[int, ...]:
         """The shape as ints; raises InferenceError when a dim is symbolic."""
         if self.shape is None or not self.is_static:
             raise InferenceError(f"the shape of {self} is not known in numbers")
-        return tuple(d for d in self.shape if isinstance(d, int))
+        return cast(tuple[int, ...], self.shape)
 
     @property
     def size(self) -> Dim:

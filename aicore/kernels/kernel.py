@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from copy import copy
 from dataclasses import dataclass, field
+from functools import cached_property
+from types import FunctionType
 from typing import Any, TypeAlias
 
-from aicore.errors import AicoreError
+from aicore.errors import AicoreError, PluginError
 from aicore.ir import Op, TensorType
+from aicore.kernels.guard import PARTS, guarded
 
 Supports: TypeAlias = Callable[..., "str | None"]
 Estimate: TypeAlias = Callable[..., float]
@@ -64,7 +68,7 @@ class Kernel:
         """`conv_im2col`: op in lower case and variant, as explain() and errors show it."""
         return f"{(self.wraps or self.op).__name__.lower()}_{self.variant}"
 
-    @property
+    @cached_property
     def settings(self) -> tuple[Settings, ...]:
         """Every combination of what `tune` offers, the default first; one that is empty when it offers nothing."""
         return tuple(dict(zip(self.tune, values, strict=True)) for values in itertools.product(*self.tune.values()))
@@ -75,7 +79,19 @@ class Kernel:
             first = next((t for t in types if t is not None), None)
             if first is not None and first.dtype not in self.dtypes:
                 return f"does not take {first.dtype}"
-        return None if self.supports is None else self.supports(op, *types)
+        try:
+            return None if self.supports is None else self.supports(op, *types)
+        except PluginError as error:
+            return str(error)  # a broken kernel of one plugin must not keep another's from running
+
+    def of_plugin(self, name: str) -> Kernel:
+        """The same kernel, registered by the plugin of this name, and guarded: see `guarded`."""
+        made = copy(self)  # a process has hundreds of kernels, and `replace` takes ten times as long
+        object.__setattr__(made, "plugin", name)
+        for part in PARTS:
+            if (call := getattr(self, part)) is not None:
+                object.__setattr__(made, part, guarded(call, part, f"kernel {self.name} of plugin {name}"))
+        return made
 
     def __repr__(self) -> str:
         return f"<kernel {self.name} on {self.device}>"
@@ -101,7 +117,7 @@ def kernel(
     """
 
     def wrap(function: Callable[..., Any]) -> Kernel:
-        parameters = inspect.signature(function).parameters
+        parameters = _parameters(function)
         if workspace is not None and bind is None and "workspace" not in parameters:
             raise AicoreError(f"kernel {function.__name__} declares workspace but has no parameter of that name")
         if tune and bind is None:
@@ -123,3 +139,11 @@ def kernel(
         )
 
     return wrap
+
+
+def _parameters(function: Callable[..., Any]) -> Collection[str]:
+    """Names of the function's parameters; a plain function is spared the general answer, which takes 0.1 ms."""
+    if type(function) is not FunctionType or hasattr(function, "__wrapped__"):
+        return inspect.signature(function).parameters.keys()
+    code = function.__code__
+    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]

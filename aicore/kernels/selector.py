@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from aicore.errors import UnsupportedError
+from aicore.errors import PluginError, UnsupportedError
 from aicore.ir import Op, TensorType
 from aicore.kernels.kernel import REFERENCE, Kernel, Settings
 from aicore.kernels.registry import KernelTable
@@ -145,16 +145,19 @@ class Selector:
         reason = kernel.reason_against(op, *types)
         if reason is not None:
             return [((4, 0.0), Candidate(kernel, False, None, reason))]
-        return [self._rate_one(kernel, settings, op, types) for settings in kernel.settings]
+        sized = all(t is None or t.is_static for t in types)
+        return [self._rate_one(kernel, settings, op, types, sized) for settings in kernel.settings]
 
     def _rate_one(
-        self, kernel: Kernel, settings: Settings, op: Op, types: tuple[TensorType | None, ...]
+        self, kernel: Kernel, settings: Settings, op: Op, types: tuple[TensorType | None, ...], sized: bool
     ) -> tuple[tuple[int, float], Candidate]:
         if kernel.variant == REFERENCE:
             return (3, 0.0), Candidate(kernel, True, None, "reference", settings)
-        sized = all(t is None or t.is_static for t in types)
         if kernel.estimate is not None and sized:
-            seconds = kernel.estimate(op, *types, **settings)
+            try:
+                seconds = kernel.estimate(op, *types, **settings)
+            except PluginError as error:
+                return (4, 0.0), Candidate(kernel, False, None, str(error), settings)
             return (1, seconds), Candidate(kernel, True, seconds, "estimate", settings)
         return (2, 0.0), Candidate(kernel, True, None, "no estimate", settings)
 

@@ -26,6 +26,7 @@ import numpy as np
 
 from aicore.errors import AicoreError
 from aicore.ir import Builder, Op, as_tuple, is_fused
+from aicore.ops.layout import ChannelsLast
 
 Array = np.ndarray[Any, Any]
 Count: TypeAlias = Callable[[Op, Sequence["Array | None"]], float]
@@ -77,7 +78,12 @@ class Tolerance:
 
 
 def tolerance_of(op: Op) -> Tolerance:
-    """The op's own row of the table, else that of a base class, else the sum of its parts, else the most general."""
+    """The op's own row of the table, else that of a base class, else the sum of its parts, else the most general.
+
+    Where channels lie changes no number, so ChannelsLast has the row of what it holds.
+    """
+    if isinstance(op, ChannelsLast):
+        return tolerance_of(op.inner)
     for cls in type(op).__mro__:
         if cls.__name__ in TABLE:
             return TABLE[cls.__name__]
@@ -208,6 +214,7 @@ TABLE: Mapping[str, Tolerance] = {
             32, Magnitude.CONDITION, "each result has the error of sums over the signal, as the condition tells", _size
         ),
     ),
+    "DeformConv": Tolerance(64, Magnitude.CONDITION, "places are rounded, and so are the shares of elements", _cost),
     "MelWeightMatrix": Tolerance(16, Magnitude.UNIT, "computed in float64, whatever the result's type"),
     "DrawUniform": Tolerance(4, Magnitude.UNIT, "low + u * (high - low), where u is exact"),
     "DrawNormal": Tolerance(64, Magnitude.UNIT, "a logarithm, a root and a cosine of an angle that is rounded"),

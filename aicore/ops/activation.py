@@ -8,12 +8,12 @@ of the same name.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from aicore.errors import UnsupportedError
+from aicore.ir.attributes import op_class
 from aicore.ir.dims import Dim
 from aicore.ir.dtypes import FLOATS, NUMBERS, SIGNED
 from aicore.ir.op import Sample, Types
@@ -32,7 +32,7 @@ class Activation(FloatUnary):
         return flops * self.flops, moved
 
 
-@dataclass(frozen=True)
+@op_class
 class Relu(Activation):
     """max(x, 0); signed integers too."""
 
@@ -46,7 +46,7 @@ class Relu(Activation):
         yield Sample(cls(), (integers(rng, (4, 3), dtype="int32"),), note="int32")
 
 
-@dataclass(frozen=True)
+@op_class
 class Clip(Activation):
     """min(max(x, low), high): where low is above high, everything becomes high.
 
@@ -84,7 +84,7 @@ class Clip(Activation):
         yield Sample(cls(), (integers(rng, (9,), 0, 256, "uint8"), scalar(9, "uint8"), scalar(200, "uint8")))
 
 
-@dataclass(frozen=True)
+@op_class
 class LeakyRelu(Activation):
     """x where x >= 0, else alpha * x."""
 
@@ -92,7 +92,7 @@ class LeakyRelu(Activation):
     flops: ClassVar[int] = 2
 
 
-@dataclass(frozen=True)
+@op_class
 class PRelu(Pointwise):
     """x where x >= 0, else slope * x; the slope broadcasts to the shape of x. Floats and 32- or 64-bit integers."""
 
@@ -116,7 +116,7 @@ class PRelu(Pointwise):
         yield Sample(cls(), (floats(rng, (0, 4)), floats(rng, (4,))), note="zero size")
 
 
-@dataclass(frozen=True)
+@op_class
 class Elu(Activation):
     """x where x >= 0, else alpha * (exp(x) - 1)."""
 
@@ -124,7 +124,7 @@ class Elu(Activation):
     flops: ClassVar[int] = 3
 
 
-@dataclass(frozen=True)
+@op_class
 class Selu(Activation):
     """gamma * x where x > 0, else gamma * alpha * (exp(x) - 1)."""
 
@@ -133,7 +133,7 @@ class Selu(Activation):
     flops: ClassVar[int] = 3
 
 
-@dataclass(frozen=True)
+@op_class
 class Celu(Activation):
     """max(0, x) + min(0, alpha * (exp(x / alpha) - 1))."""
 
@@ -145,7 +145,7 @@ class Celu(Activation):
         return super().infer(x)
 
 
-@dataclass(frozen=True)
+@op_class
 class Gelu(Activation):
     """x / 2 * (1 + erf(x / sqrt(2))), or with approximate="tanh" the formula with tanh that stands for it.
 
@@ -166,14 +166,14 @@ class Gelu(Activation):
         yield from unary_samples(cls("tanh"), rng)
 
 
-@dataclass(frozen=True)
+@op_class
 class Sigmoid(Activation):
     """1 / (1 + exp(-x))."""
 
     flops: ClassVar[int] = 4
 
 
-@dataclass(frozen=True)
+@op_class
 class HardSigmoid(Activation):
     """max(0, min(1, alpha * x + beta))."""
 
@@ -182,14 +182,14 @@ class HardSigmoid(Activation):
     flops: ClassVar[int] = 4
 
 
-@dataclass(frozen=True)
+@op_class
 class HardSwish(Activation):
     """x * max(0, min(1, x / 6 + 0.5))."""
 
     flops: ClassVar[int] = 5
 
 
-@dataclass(frozen=True)
+@op_class
 class Swish(Activation):
     """x * sigmoid(alpha * x)."""
 
@@ -197,40 +197,40 @@ class Swish(Activation):
     flops: ClassVar[int] = 6
 
 
-@dataclass(frozen=True)
+@op_class
 class Mish(Activation):
     """x * tanh(log(1 + exp(x)))."""
 
     flops: ClassVar[int] = 5
 
 
-@dataclass(frozen=True)
+@op_class
 class Softplus(Activation):
     """log(1 + exp(x))."""
 
     flops: ClassVar[int] = 3
 
 
-@dataclass(frozen=True)
+@op_class
 class Softsign(Activation):
     """x / (1 + |x|)."""
 
     flops: ClassVar[int] = 3
 
 
-@dataclass(frozen=True)
+@op_class
 class Tanh(Activation):
     """The hyperbolic tangent."""
 
 
-@dataclass(frozen=True)
+@op_class
 class ThresholdedRelu(Activation):
     """x where x > alpha, else 0; NaN stays NaN."""
 
     alpha: float = 1.0
 
 
-@dataclass(frozen=True)
+@op_class
 class Shrink(Activation):
     """x + bias where x < -lambd, x - bias where x > lambd, else 0; NaN stays NaN. Any number type."""
 

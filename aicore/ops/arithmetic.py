@@ -7,11 +7,11 @@ through Max and Min. Source: the ONNX operator of the same name; what its text l
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
+from aicore.ir.attributes import op_class
 from aicore.ir.dims import Dim, Shape
 from aicore.ir.dtypes import FLOATS, NUMBERS
 from aicore.ir.op import Sample, Types
@@ -22,7 +22,7 @@ from aicore.ops._pointwise import SPECIAL, NumberBinary, binary_samples, floats,
 from aicore.ops.base import Pointwise, broadcast, ensure, need_dtype, same_dtype
 
 
-@dataclass(frozen=True)
+@op_class
 class Add(NumberBinary):
     """a + b."""
 
@@ -32,7 +32,7 @@ class Add(NumberBinary):
         return combine(lambda p, q: p + q, a, b)
 
 
-@dataclass(frozen=True)
+@op_class
 class Sub(NumberBinary):
     """a - b."""
 
@@ -40,7 +40,7 @@ class Sub(NumberBinary):
         return combine(lambda p, q: p - q, a, b)
 
 
-@dataclass(frozen=True)
+@op_class
 class Mul(NumberBinary):
     """a * b."""
 
@@ -50,7 +50,7 @@ class Mul(NumberBinary):
         return combine(lambda p, q: p * q, a, b)
 
 
-@dataclass(frozen=True)
+@op_class
 class Div(NumberBinary):
     """a / b; for integers rounded towards zero, and 0 where b is 0."""
 
@@ -63,7 +63,7 @@ class Div(NumberBinary):
         yield Sample(cls(), (np.array([7, -7, 7, -7, 5, -1]), np.array([2, 2, -2, -2, 0, 3])), note="towards zero")
 
 
-@dataclass(frozen=True)
+@op_class
 class Mod(NumberBinary):
     """The remainder of a / b.
 
@@ -92,7 +92,7 @@ class Mod(NumberBinary):
             yield Sample(op, (np.array([7, -7, 7, -7, 5]), np.array([3, 3, -3, -3, 0])), note="signs, zero")
 
 
-@dataclass(frozen=True)
+@op_class
 class Pow(Pointwise):
     """x ** y, in the element type of x; y may have another.
 
@@ -144,7 +144,7 @@ class Variadic(Pointwise):
             yield Sample(cls(), (integers(rng, (3,), 0, 200, "uint8"), integers(rng, (3,), 0, 200, "uint8")))
 
 
-@dataclass(frozen=True)
+@op_class
 class Max(Variadic):
     """The largest of the operands' elements; NaN where one of them is."""
 
@@ -152,7 +152,7 @@ class Max(Variadic):
         return combine(_largest, *operands)
 
 
-@dataclass(frozen=True)
+@op_class
 class Min(Variadic):
     """The smallest of the operands' elements; NaN where one of them is."""
 
@@ -160,14 +160,14 @@ class Min(Variadic):
         return combine(_smallest, *operands)
 
 
-@dataclass(frozen=True)
+@op_class
 class Sum(Variadic):
     """The sum of the operands, added from left to right."""
 
     allowed: ClassVar[frozenset[str]] = FLOATS
 
 
-@dataclass(frozen=True)
+@op_class
 class Mean(Variadic):
     """The sum of the operands, divided by their number."""
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import ClassVar
 
 from aicore.errors import InferenceError
-from aicore.ir.dims import Dim, DimExpr, Shape, as_expr, is_unknown, unknown
+from aicore.ir.dims import Dim, DimExpr, Shape, is_unknown, unknown
 from aicore.ir.op import Op, Types, moved_bytes
 from aicore.ir.types import TensorType
 from aicore.ir.value import Value
@@ -159,9 +159,9 @@ def window_dims(
     count = len(spatial)
     out: list[Dim] = []
     for i, dim in enumerate(spatial):
-        extent = (as_expr(kernel[i]) - 1) * dilations[i] + 1
-        room = as_expr(dim + pads[i] + pads[count + i] - extent)
-        size = (as_expr(room + strides[i] - 1) if ceil_mode else room) // strides[i] + 1
+        extent = (kernel[i] - 1) * dilations[i] + 1
+        room = dim + pads[i] + pads[count + i] - extent
+        size = (room + strides[i] - 1 if ceil_mode else room) // strides[i] + 1
         if ceil_mode and isinstance(size, int) and isinstance(dim, int) and (size - 1) * strides[i] >= dim + pads[i]:
             size -= 1
         fits = not isinstance(size, int) or size >= 0

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
 from aicore.errors import UnsupportedError
+from aicore.ir.attributes import op_class
 from aicore.ir.dims import Shape
 from aicore.ir.dtypes import DTYPES, INTEGERS
 from aicore.ir.op import Sample, Types
@@ -33,7 +33,7 @@ class Conversion(Simple):
         return TensorType(to, x.shape)
 
 
-@dataclass(frozen=True)
+@op_class
 class Cast(Conversion):
     """The elements converted to the type named `to`.
 
@@ -75,7 +75,7 @@ class Cast(Conversion):
         yield Sample(cls("float32"), (floats(rng, (2, 3)),), note="the same type")
 
 
-@dataclass(frozen=True)
+@op_class
 class CastLike(Conversion):
     """The elements of x converted to the element type of the second operand, as Cast does; its numbers are not read."""
 

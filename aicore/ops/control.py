@@ -6,11 +6,13 @@ These ops have no kernels; the runtime walks them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from aicore.errors import InferenceError
+from aicore.ir.attributes import op_class
 from aicore.ir.builder import Builder, retype
 from aicore.ir.dims import Dim, DimExpr, Shape, unknown
 from aicore.ir.graph import Graph
@@ -21,12 +23,15 @@ from aicore.ops.base import ensure, join_shapes, merge_dim, normalize_axis, same
 from aicore.ops.sizes import exported, operand_symbols
 
 
-@dataclass(frozen=True)
+@op_class
 class If(Op):
     """The outputs of `then_branch` when `cond` is true, else those of `else_branch`.
 
     Operands: cond (one bool), then the values that the branches use from outside; both branches take exactly these as
     inputs. An output's shape says what its two sources have in common. Source: ONNX If.
+
+    A branch that contradicts the sizes of what it captures keeps the types that it had: it cannot run on them, so that
+    the other branch alone says what the outputs are, and taking it is an error of the run.
     """
 
     then_branch: Graph
@@ -36,28 +41,42 @@ class If(Op):
         return len(self.then_branch.outputs)
 
     def resolve(self, cond: Value, *captured: Value) -> Op:
-        types = [v.type for v in captured]
         self._check(cond, len(captured))
         branches = (self.then_branch, self.else_branch)
-        if all([v.type for v in branch.inputs] == types for branch in branches):
+        if all(_fits(branch, captured) for branch in branches):
             return self
-        return If(*(retype(branch, types) for branch in branches))
+        types = [v.type for v in captured]
+        first, second = (_retyped(branch, types) for branch in branches)
+        if isinstance(first, InferenceError) and isinstance(second, InferenceError):
+            raise first
+        return If(*(b if isinstance(a, InferenceError) else a for a, b in zip((first, second), branches, strict=True)))
 
     def infer(self, cond: Value, *captured: Value) -> Types:
         self._check(cond, len(captured))
         outer = operand_symbols(captured)
+        first, second = self._possible(captured)
         joined = []
-        for (name, a), (_, b) in zip(self.then_branch.outputs, self.else_branch.outputs, strict=True):
+        for (name, a), (_, b) in zip(first.outputs, second.outputs, strict=True):
             ensure(a.dtype == b.dtype, f"output {name!r} is {a.dtype} in one branch and {b.dtype} in the other")
             joined.append(TensorType(a.dtype, exported(join_shapes(a.shape, b.shape), outer)))
         return tuple(joined)
 
     def cost(self, cond: Value, *captured: Value) -> tuple[Dim, Dim]:
         """Of the branch with more operations; of both, where that is not known."""
-        first, second = _flops(self.then_branch), _flops(self.else_branch)
+        first, second = map(_flops, self._possible(captured))
         both = isinstance(first, int) and isinstance(second, int)
         flops = max(first, second) if both else first + second  # type: ignore[type-var]
         return flops, moved_bytes(self.infer(cond, *captured), captured)
+
+    def _possible(self, captured: Sequence[Value]) -> tuple[Graph, Graph]:
+        """Both branches; twice the same one where the other contradicts what it captures."""
+        first, second = self.then_branch, self.else_branch
+        match _fits(first, captured), _fits(second, captured):
+            case True, False:
+                return first, first
+            case False, True:
+                return second, second
+        return first, second
 
     def _check(self, cond: Value, captured: int) -> None:
         _need_condition(cond)
@@ -79,7 +98,7 @@ class If(Op):
             yield Sample(If(*branches), (np.array(cond), x), note=f"cond {cond}")
 
 
-@dataclass(frozen=True)
+@op_class
 class Loop(Op):
     """Runs `body` up to `trip_count` times and while the condition holds, handing `carried` values on.
 
@@ -146,7 +165,7 @@ class Loop(Op):
         yield Sample(Loop(body, 1), (np.array(9, np.int64), np.array(False), first, by), note="never: condition")
 
 
-@dataclass(frozen=True)
+@op_class
 class Scan(Op):
     """Runs `body` once for each slice of the scan inputs, handing `carried` states on.
 
@@ -222,6 +241,19 @@ class Scan(Op):
         yield Sample(Scan(body, 1, 1), (first, rows))
         yield Sample(Scan(body, 1, 1, (-1,), (1,), (1,), (1,)), (first, rows.T.copy()), note="backwards, along axis 1")
         yield Sample(Scan(body, 1, 1), (first, rows[:0]), note="no slices")
+
+
+def _fits(branch: Graph, captured: Sequence[Value]) -> bool:
+    """Whether the branch is typed for these values."""
+    return [v.type for v in branch.inputs] == [v.type for v in captured]
+
+
+def _retyped(branch: Graph, types: Sequence[TensorType]) -> Graph | InferenceError:
+    """The branch for operands of these types, or why it cannot take them."""
+    try:
+        return retype(branch, types)
+    except InferenceError as error:
+        return error
 
 
 def _settle(

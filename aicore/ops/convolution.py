@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
+from aicore.ir.attributes import op_class
 from aicore.ir.dims import Dim, Shape
 from aicore.ir.dtypes import FLOATS
 from aicore.ir.op import Op, Sample, Types, as_tuple, moved_bytes
@@ -17,7 +18,7 @@ from aicore.ops.base import ensure, merge_dim, need_rank, same_dim, same_dtype
 from aicore.ops.window import check_window, numbers, output_dims, resolve_window, split_padding
 
 
-@dataclass(frozen=True)
+@op_class
 class Conv(Op):
     """(x, w, b?) -> y: each output channel sums the products of its kernel with a window sliding over its group.
 
@@ -41,7 +42,8 @@ class Conv(Op):
 
     def settled(self, spatial: Sequence[Dim] | None, kernel: tuple[int, ...], count: int) -> Conv:
         """This op with defaults for `count` spatial dims; with `auto_pad` as pads, if the dims are numbers."""
-        return resolve_window(replace(self, kernel_shape=kernel), spatial, count)
+        op = self if kernel == self.kernel_shape else replace(self, kernel_shape=kernel)
+        return resolve_window(op, spatial, count)
 
     def infer(self, x: Value, w: Value, b: Value | None = None) -> Types:
         op = self.resolve(x, w, b)
@@ -87,7 +89,7 @@ class Conv(Op):
         yield case((1, 2, 1, 1), (3, 2, 3, 3), "more padding than input", pads=(3, 3, 3, 3))
 
 
-@dataclass(frozen=True)
+@op_class
 class ConvTranspose(Op):
     """(x, w, b?) -> y: each input element adds its multiple of the kernel to the output; the gradient of Conv.
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 
 from aicore.errors import InferenceError
+from aicore.ir.attributes import op_class
 from aicore.ir.dims import Dim, Shape, as_expr, unknown
 from aicore.ir.dtypes import dtype_name
 from aicore.ir.op import Op, Sample, Types
@@ -30,7 +31,7 @@ from aicore.ops.sizes import (
 RANGE_DTYPES = frozenset({"int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"})
 
 
-@dataclass(frozen=True)
+@op_class
 class ConstantOfShape(Movement):
     """A tensor of the dims `shape`, filled with the one element of `value`: a float32 0 unless given.
 
@@ -73,7 +74,7 @@ class ConstantOfShape(Movement):
         yield Sample(ConstantOfShape(), (np.array([3, 2], np.int64),), note="shape known at run time only")
 
 
-@dataclass(frozen=True)
+@op_class
 class Range(Movement):
     """start + i * delta for i from 0 to below ceil((limit - start) / delta), as a vector.
 
@@ -110,7 +111,7 @@ class Range(Movement):
                 yield Sample(Range(), numbers, note=f"{dtype.__name__} {case}")
 
 
-@dataclass(frozen=True)
+@op_class
 class EyeLike(Movement):
     """Ones on the k-th diagonal of a matrix of the shape of `x`, zeros elsewhere. Source: ONNX EyeLike."""
 
@@ -130,7 +131,7 @@ class EyeLike(Movement):
         yield Sample(EyeLike(), (x[:0],), note="no elements")
 
 
-@dataclass(frozen=True)
+@op_class
 class OneHot(Movement):
     """values[1] where the new axis, of dim `depth`, equals the index, values[0] elsewhere.
 
@@ -172,7 +173,7 @@ class OneHot(Movement):
         yield Sample(OneHot(), (indices, np.array(5, np.int64), values), note="depth known at run time only")
 
 
-@dataclass(frozen=True)
+@op_class
 class Trilu(Movement):
     """The triangle of each matrix on and above (`upper`), or on and below the k-th diagonal; zeros elsewhere.
 

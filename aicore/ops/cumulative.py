@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 
+from aicore.ir.attributes import op_class
 from aicore.ir.dtypes import FLOATS
 from aicore.ir.op import Op, Sample, Types, field_content
 from aicore.ir.value import Value
@@ -15,7 +16,7 @@ from aicore.ops._pointwise import floats, integers
 from aicore.ops.base import Simple, ensure, need_dtype, normalize_axis
 
 
-@dataclass(frozen=True)
+@op_class
 class _Cumulative(Simple):
     """Operands x and axis, a tensor of one integer, which becomes the field `axis` when constant."""
 
@@ -57,7 +58,7 @@ class _Cumulative(Simple):
         yield Sample(cls(1, 1, 0), (floats(rng, (1, 3)),), note="one element, exclusive")
 
 
-@dataclass(frozen=True)
+@op_class
 class CumSum(_Cumulative):
     """The sum of the elements up to each one.
 
@@ -66,7 +67,7 @@ class CumSum(_Cumulative):
     """
 
 
-@dataclass(frozen=True)
+@op_class
 class CumProd(_Cumulative):
     """The product of the elements up to each one.
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 
+from aicore.ir.attributes import op_class
 from aicore.ir.dims import Dim, unknown
 from aicore.ir.op import Op, Sample, Types, moved_bytes
 from aicore.ir.types import TensorType
@@ -16,7 +17,7 @@ from aicore.ops.base import Simple, ensure, need_rank, same_dim, same_dtype, sha
 from aicore.ops.sizes import one_number
 
 
-@dataclass(frozen=True)
+@op_class
 class NonMaxSuppression(Simple):
     """The best boxes of each batch and class, without those that overlap a better one too much.
 

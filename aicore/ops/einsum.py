@@ -5,10 +5,11 @@ from __future__ import annotations
 import string
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
+from aicore.ir.attributes import op_class
 from aicore.ir.dims import Dim
 from aicore.ir.dtypes import NUMBERS
 from aicore.ir.op import Op, Sample, Types, moved_bytes
@@ -21,7 +22,7 @@ ELLIPSIS = "..."
 _LETTERS = frozenset(string.ascii_letters)
 
 
-@dataclass(frozen=True)
+@op_class
 class Einsum(Op):
     """Products of the operands' elements, summed over the indices that the output does not have.
 

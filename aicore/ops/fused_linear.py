@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from aicore.ir.attributes import op_class
 from aicore.ir.builder import Namespace
 from aicore.ir.op import Op, Sample
 from aicore.ops.activation import Activation, HardSigmoid, HardSwish, LeakyRelu, Relu, Sigmoid, Tanh
@@ -17,7 +17,7 @@ from aicore.ops.matmul import Gemm
 Array = np.ndarray[Any, Any]
 
 
-@dataclass(frozen=True)
+@op_class
 class ConvAct(Op):
     """activation(conv(x, w, b)) in one kernel."""
 
@@ -34,7 +34,7 @@ class ConvAct(Op):
                 yield Sample(cls(conv, activation), operands, constant=_after_first(operands))
 
 
-@dataclass(frozen=True)
+@op_class
 class ConvAdd(Op):
     """conv(x, w, b) + residual in one kernel."""
 
@@ -49,7 +49,7 @@ class ConvAdd(Op):
             yield Sample(cls(conv), operands, constant=(1,))
 
 
-@dataclass(frozen=True)
+@op_class
 class ConvAddAct(Op):
     """activation(conv(x, w, b) + residual) in one kernel."""
 
@@ -66,7 +66,7 @@ class ConvAddAct(Op):
                 yield Sample(cls(conv, activation), operands, constant=(1,))
 
 
-@dataclass(frozen=True)
+@op_class
 class GemmAct(Op):
     """activation(gemm(a, b, c)) in one kernel."""
 
@@ -85,7 +85,7 @@ class GemmAct(Op):
         yield Sample(cls(scaled, Tanh()), (_normal(rng, 4, 3), _normal(rng, 5, 4), _normal(rng, 3, 1)), note="scaled")
 
 
-@dataclass(frozen=True)
+@op_class
 class MatMulAdd(Op):
     """a @ b + bias in one kernel."""
 
@@ -98,7 +98,7 @@ class MatMulAdd(Op):
             yield Sample(cls(), operands, constant=(1, 2))
 
 
-@dataclass(frozen=True)
+@op_class
 class MatMulAddAct(Op):
     """activation(a @ b + bias) in one kernel."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
+from aicore.ir.attributes import op_class
 from aicore.ir.builder import Builder, Namespace, inline, retype
 from aicore.ir.graph import Graph
 from aicore.ir.op import Op, Sample
@@ -18,7 +18,7 @@ from aicore.ops.arithmetic import Add, Div, Mul, Sub
 from aicore.ops.elementwise import Exp, Sqrt
 
 
-@dataclass(frozen=True)
+@op_class
 class Region(Op):
     """The nodes of `body`, computed element by element; operands broadcast as its inputs do.
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
+from aicore.ir.attributes import op_class
 from aicore.ir.dims import Shape
 from aicore.ir.op import Op, Sample, Types
 from aicore.ir.types import TensorType
@@ -15,7 +16,7 @@ from aicore.ops.base import ensure, normalize_axis, same_dim, shape_text
 from aicore.ops.sizes import Movement, as_ints, need_indices, unknown_shape
 
 
-@dataclass(frozen=True)
+@op_class
 class Gather(Movement):
     """The slices of `x` along `axis` at `indices`, whose dims take the place of that axis.
 
@@ -57,7 +58,7 @@ class Gather(Movement):
         yield Sample(Gather(0), (rng.integers(0, 9, (5,)), np.array([4], np.int64)), note="vector of integers")
 
 
-@dataclass(frozen=True)
+@op_class
 class GatherElements(Movement):
     """out[i][j][k] = x[index[i][j][k]][j][k] (for axis 0), of the shape of `indices`.
 
@@ -83,7 +84,7 @@ class GatherElements(Movement):
         yield Sample(GatherElements(), (x, np.zeros((0, 4), np.int64)), note="no indices")
 
 
-@dataclass(frozen=True)
+@op_class
 class GatherND(Movement):
     """The slices of `x` at the index tuples in the last axis of `indices`; the first `batch_dims` axes go in step.
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from aicore.ir.attributes import op_class
 from aicore.ir.builder import Namespace
 from aicore.ir.op import Op, Sample
+from aicore.ir.types import TensorType
+from aicore.ir.value import Value
 from aicore.ops.convolution import Conv, ConvTranspose
 from aicore.ops.fused_linear import ConvAct, ConvAdd, ConvAddAct
-from aicore.ops.pooling import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
+from aicore.ops.normalization import LRN, InstanceNormalization
+from aicore.ops.pooling import AveragePool, GlobalAveragePool, GlobalMaxPool, LpPool, MaxPool
+from aicore.ops.rearrange import DepthToSpace, SpaceToDepth
 
 Array = np.ndarray[Any, Any]
 Perm = tuple[int, ...]
@@ -32,12 +37,25 @@ IMAGES: dict[type[Op], tuple[int, ...]] = {ConvAdd: (0, 2), ConvAddAct: (0, 2)}
 """Operands that are images; of other ops that ChannelsLast may hold it is the first alone."""
 
 
+IMAGE_OPS: frozenset[type[Op]] = frozenset(
+    {
+        *(Conv, ConvAct, ConvAdd, ConvAddAct, ConvTranspose),
+        *(MaxPool, AveragePool, LpPool, GlobalAveragePool, GlobalMaxPool),
+        *(InstanceNormalization, LRN, DepthToSpace, SpaceToDepth),
+    }
+)
+"""Ops with one result that know which axis holds the channels."""
+
+FOLLOWERS: frozenset[type[Op]] = frozenset({GlobalAveragePool, GlobalMaxPool})
+"""Those of IMAGE_OPS that are no faster with channels last, and so are no reason to transpose an image."""
+
+
 def images_of(inner: Op) -> tuple[int, ...]:
     """Indices of the operands that are images, and so have their channels last; others, such as weights, stay."""
     return IMAGES.get(type(inner), (0,))
 
 
-@dataclass(frozen=True)
+@op_class
 class ChannelsLast(Op):
     """What `inner` computes, with the channels of its images and of its one result last.
 
@@ -51,6 +69,12 @@ class ChannelsLast(Op):
     inner: Op
     rank: int = 4
 
+    def resolve(self, *operands: Value | None) -> Op:
+        """With defaults of `inner` filled in, as it would fill them in itself."""
+        images = images_of(self.inner)
+        moved = [_with_channels_first(x, self.rank) if i in images else x for i, x in enumerate(operands)]
+        return replace(self, inner=self.inner.resolve(*moved))
+
     def decompose(self, op: Namespace, *operands: Any) -> Any:
         images = images_of(self.inner)
         moved = [
@@ -61,13 +85,17 @@ class ChannelsLast(Op):
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
-        for held in (Conv, ConvAct, ConvAdd, ConvAddAct, ConvTranspose, MaxPool, AveragePool, *_GLOBAL):
+        for held in sorted(IMAGE_OPS, key=lambda cls: cls.__name__):
             for sample in held.samples(rng):
-                if sample.op.n_outputs() == 1 and sample.inputs[0] is not None:
+                if sample.op.n_outputs() == 1 and sample.inputs[0] is not None and sample.inputs[0].ndim > 2:
                     yield _with_channels_last(sample)
 
 
-_GLOBAL = (GlobalAveragePool, GlobalMaxPool)
+def _with_channels_first(x: Value | None, rank: int) -> Value | None:
+    """A stand-in for the transposed value, which is all that defaults may depend on."""
+    if x is None or x.shape is None or len(x.shape) != rank:
+        return x
+    return Value(x.name, TensorType(x.dtype, tuple(x.shape[axis] for axis in channels_first(rank))))
 
 
 def _with_channels_last(sample: Sample) -> Sample:

@@ -6,12 +6,12 @@ A comparison with NaN is false. Source: the ONNX operator of the same name.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from aicore.errors import UnsupportedError
+from aicore.ir.attributes import op_class
 from aicore.ir.dims import Dim, Shape
 from aicore.ir.dtypes import FLOATS, INTEGERS, NARROW, NUMBERS
 from aicore.ir.op import Sample, Types
@@ -24,7 +24,7 @@ from aicore.ops.base import Binary, Comparison, Pointwise, Unary, broadcast, nee
 DETECTABLE = FLOATS | {name for name in NARROW if name.startswith("float8")}
 
 
-@dataclass(frozen=True)
+@op_class
 class Equal(Comparison):
     """a == b, for every element type, strings included."""
 
@@ -56,7 +56,7 @@ class Ordering(Comparison):
         return binary_samples(cls(), rng)
 
 
-@dataclass(frozen=True)
+@op_class
 class Less(Ordering):
     """a < b."""
 
@@ -64,7 +64,7 @@ class Less(Ordering):
         return combine(lambda p, q: less_equal(p + 1, q), a, b, dtype="bool")
 
 
-@dataclass(frozen=True)
+@op_class
 class LessOrEqual(Ordering):
     """a <= b."""
 
@@ -72,7 +72,7 @@ class LessOrEqual(Ordering):
         return combine(less_equal, a, b, dtype="bool")
 
 
-@dataclass(frozen=True)
+@op_class
 class Greater(Ordering):
     """a > b."""
 
@@ -80,7 +80,7 @@ class Greater(Ordering):
         return combine(lambda p, q: less_equal(q + 1, p), a, b, dtype="bool")
 
 
-@dataclass(frozen=True)
+@op_class
 class GreaterOrEqual(Ordering):
     """a >= b."""
 
@@ -104,22 +104,22 @@ class Logical(Binary):
         yield Sample(cls(), (rng.random((0, 4)) < 0.5, rng.random(4) < 0.5), note="zero size")
 
 
-@dataclass(frozen=True)
+@op_class
 class And(Logical):
     """a and b."""
 
 
-@dataclass(frozen=True)
+@op_class
 class Or(Logical):
     """a or b."""
 
 
-@dataclass(frozen=True)
+@op_class
 class Xor(Logical):
     """a or b, but not both."""
 
 
-@dataclass(frozen=True)
+@op_class
 class Not(Unary):
     """True where x is false."""
 
@@ -154,22 +154,22 @@ class Bitwise(Binary):
         yield Sample(cls(), (integers(rng, (9,), 0, 256, "uint8"), integers(rng, (9,), 0, 256, "uint8")), note="uint8")
 
 
-@dataclass(frozen=True)
+@op_class
 class BitwiseAnd(Bitwise):
     """a & b."""
 
 
-@dataclass(frozen=True)
+@op_class
 class BitwiseOr(Bitwise):
     """a | b."""
 
 
-@dataclass(frozen=True)
+@op_class
 class BitwiseXor(Bitwise):
     """a ^ b."""
 
 
-@dataclass(frozen=True)
+@op_class
 class BitwiseNot(Unary):
     """Every bit flipped."""
 
@@ -183,7 +183,7 @@ class BitwiseNot(Unary):
         yield Sample(cls(), (integers(rng, (9,), 0, 256, "uint8"),), note="uint8")
 
 
-@dataclass(frozen=True)
+@op_class
 class BitShift(Binary):
     """x shifted by y bits, to the "LEFT" or "RIGHT".
 
@@ -211,7 +211,7 @@ class BitShift(Binary):
             yield Sample(op, (np.array([[-5], [5]], np.int32), shifts), note="outside the width")
 
 
-@dataclass(frozen=True)
+@op_class
 class Where(Pointwise):
     """x where the condition holds, else y; any element type."""
 
@@ -238,7 +238,7 @@ class Where(Pointwise):
         yield Sample(cls(), (rng.random((2, 0)) < 0.5, integers(rng, (2, 1)), integers(rng, ())), note="zero size")
 
 
-@dataclass(frozen=True)
+@op_class
 class IsNaN(Pointwise):
     """Whether x is not a number."""
 
@@ -253,7 +253,7 @@ class IsNaN(Pointwise):
         return unary_samples(cls(), rng)
 
 
-@dataclass(frozen=True)
+@op_class
 class IsInf(Pointwise):
     """Whether x is infinite; each sign counts unless its attribute is 0."""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
+from aicore.ir.attributes import op_class
 from aicore.ir.dims import Dim
 from aicore.ir.dtypes import FLOATS
 from aicore.ir.op import Op, Sample, Types, as_tuple, moved_bytes
@@ -18,7 +18,7 @@ from aicore.ops.base import Simple, broadcast, ensure, need_dtype, need_rank, sa
 MULTIPLIED = FLOATS | {"int32", "int64", "uint32", "uint64"}
 
 
-@dataclass(frozen=True)
+@op_class
 class MatMul(Op):
     """a @ b as numpy.matmul: leading dims broadcast, and a vector counts as a row on the left, a column on the right.
 
@@ -61,7 +61,7 @@ class MatMul(Op):
         yield Sample(cls(), (integers(rng, (3, 4), dtype="int32"), integers(rng, (4, 2), dtype="int32")), note="int32")
 
 
-@dataclass(frozen=True)
+@op_class
 class Gemm(Op):
     """alpha * a' @ b' + beta * c, where a' and b' are transposed if transA and transB say so.
 
@@ -117,7 +117,7 @@ class Gemm(Op):
         yield Sample(cls(0.5), (integers(rng, (3, 4)), integers(rng, (4, 5))), note="int64, scaled")
 
 
-@dataclass(frozen=True)
+@op_class
 class Det(Simple):
     """The determinant of each square matrix: (..., n, n) -> (...), floating point; 1 for n = 0. Source: ONNX Det."""
 

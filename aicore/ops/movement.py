@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 
+from aicore.ir.attributes import op_class
 from aicore.ir.dims import Dim, Shape, as_expr, unknown
 from aicore.ir.op import Op, Sample, Types
 from aicore.ir.types import TensorType
@@ -34,7 +35,7 @@ from aicore.ops.sizes import (
 )
 
 
-@dataclass(frozen=True)
+@op_class
 class Transpose(Movement):
     """`x` with its axes in the order `perm`; reversed when none is given. Source: ONNX Transpose."""
 
@@ -64,7 +65,7 @@ class Transpose(Movement):
         yield Sample(Transpose(), (np.array(2, np.float32),), note="scalar")
 
 
-@dataclass(frozen=True)
+@op_class
 class Expand(Movement):
     """`x` broadcast with `shape`, both ways: a 1 in `shape` keeps the dim of `x`. Source: ONNX Expand."""
 
@@ -103,7 +104,7 @@ class Expand(Movement):
         yield Sample(Expand(), (x, np.array([2, 1, 6], np.int64)), note="shape known at run time only")
 
 
-@dataclass(frozen=True)
+@op_class
 class Tile(Movement):
     """`x` repeated `repeats[i]` times along axis i, as numpy.tile with as many repeats as axes. Source: ONNX Tile."""
 
@@ -134,7 +135,7 @@ class Tile(Movement):
         yield Sample(Tile(), (x, np.array([3, 1], np.int64)), note="repeats known at run time only")
 
 
-@dataclass(frozen=True)
+@op_class
 class Concat(Movement):
     """The operands one after another along `axis`; their other dims are equal. Source: ONNX Concat."""
 
@@ -175,7 +176,7 @@ class Concat(Movement):
         yield Sample(Concat(0), (np.zeros((0, 0), np.float32), np.zeros((3, 0), np.float32)), note="no elements")
 
 
-@dataclass(frozen=True)
+@op_class
 class Split(Movement):
     """`x` cut along `axis` into pieces of the sizes `split`, or else into `num_outputs` equal ones, the last smaller.
 

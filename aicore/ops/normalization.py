@@ -6,11 +6,12 @@ Floating point only. Statistics and formula are computed in float32 at least, al
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 
+from aicore.ir.attributes import op_class
 from aicore.ir.dims import Dim
 from aicore.ir.dtypes import FLOATS
 from aicore.ir.op import Op, Sample, Types, as_tuple, moved_bytes
@@ -39,7 +40,7 @@ class Normalization(Op):
         return types[0].size * self.flops, moved_bytes(types, inputs)
 
 
-@dataclass(frozen=True)
+@op_class
 class BatchNormalization(Normalization):
     """(x - mean) / sqrt(variance + epsilon) * scale + bias, for each channel: axis 1, or all of a vector.
 
@@ -88,7 +89,7 @@ class BatchNormalization(Normalization):
         yield Sample(cls(training_mode=1, momentum=0.25, epsilon=0.1), operands((6, 3)), note="training, momentum")
 
 
-@dataclass(frozen=True)
+@op_class
 class LayerNormalization(Normalization):
     """(x - mean) / sqrt(variance + epsilon) * scale + bias over the axes from `axis` to the last.
 
@@ -139,7 +140,7 @@ class LayerNormalization(Normalization):
         yield Sample(cls(), (np.stack([SPECIAL, floats(rng, (7,))]), floats(rng, (7,))), note="NaN in one row")
 
 
-@dataclass(frozen=True)
+@op_class
 class RMSNormalization(Normalization):
     """x / sqrt(mean(x * x) + epsilon) * scale over the axes from `axis` to the last, in the type of scale.
 
@@ -174,7 +175,7 @@ class RMSNormalization(Normalization):
         yield Sample(cls(), (floats(rng, (0, 4)), floats(rng, (4,))), note="zero size")
 
 
-@dataclass(frozen=True)
+@op_class
 class InstanceNormalization(Normalization):
     """(x - mean) / sqrt(variance + epsilon) * scale + bias over the spatial axes of each instance and channel.
 
@@ -196,7 +197,7 @@ class InstanceNormalization(Normalization):
         yield Sample(cls(), (floats(rng, (0, 3, 4)), floats(rng, (3,)), floats(rng, (3,))), note="zero size")
 
 
-@dataclass(frozen=True)
+@op_class
 class GroupNormalization(Normalization):
     """(x - mean) / sqrt(variance + epsilon) * scale + bias over each instance's groups of neighbouring channels.
 
@@ -227,7 +228,7 @@ class GroupNormalization(Normalization):
         yield Sample(cls(2), (floats(rng, (0, 4, 3)), floats(rng, (4,)), floats(rng, (4,))), note="zero size")
 
 
-@dataclass(frozen=True)
+@op_class
 class LpNormalization(Normalization):
     """x divided by its L1 or L2 norm (p = 1 or 2) along an axis; 0 where the norm is 0.
 
@@ -257,7 +258,7 @@ class LpNormalization(Normalization):
         yield Sample(cls(), (floats(rng, (3, 0)),), note="zero size")
 
 
-@dataclass(frozen=True)
+@op_class
 class LRN(Normalization):
     """x / (bias + alpha / size * square_sum) ** beta, where square_sum runs over `size` neighbouring channels.
 
@@ -284,7 +285,7 @@ class LRN(Normalization):
         yield Sample(cls(31), (x,), note="larger than the tensor")
 
 
-@dataclass(frozen=True)
+@op_class
 class MeanVarianceNormalization(Normalization):
     """(x - mean) / (deviation + 1e-9) over `axes`. Source: the function body of ONNX MeanVarianceNormalization."""
 

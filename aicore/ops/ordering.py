@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 
+from aicore.ir.attributes import op_class
 from aicore.ir.dims import Dim, unknown
 from aicore.ir.dtypes import NUMBERS
 from aicore.ir.op import Op, Sample, Types, field_content, moved_bytes
@@ -17,7 +18,7 @@ from aicore.ops._pointwise import SPECIAL, floats, integers
 from aicore.ops.base import Simple, ensure, need_dtype, normalize_axis
 
 
-@dataclass(frozen=True)
+@op_class
 class _ArgExtreme(Simple):
     axis: int = 0
     keepdims: int = 1
@@ -47,7 +48,7 @@ class _ArgExtreme(Simple):
         yield Sample(cls(0), (integers(rng, (6,), 0, 256, "uint8"),), note="uint8")
 
 
-@dataclass(frozen=True)
+@op_class
 class ArgMax(_ArgExtreme):
     """int64 index of the largest element along the axis, the first or the last of equals; of NaN if there is one.
 
@@ -55,7 +56,7 @@ class ArgMax(_ArgExtreme):
     """
 
 
-@dataclass(frozen=True)
+@op_class
 class ArgMin(_ArgExtreme):
     """int64 index of the smallest element along the axis, the first or the last of equals; of NaN if there is one.
 
@@ -63,7 +64,7 @@ class ArgMin(_ArgExtreme):
     """
 
 
-@dataclass(frozen=True)
+@op_class
 class TopK(Op):
     """The k largest (or smallest) elements along an axis, and their int64 indices; of equals the lower index first.
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 
+from aicore.ir.attributes import op_class
 from aicore.ir.dims import Dim, Shape, unknown
 from aicore.ir.dtypes import FLOATS, INTEGERS
 from aicore.ir.op import Op, Sample, Types, as_tuple, moved_bytes
@@ -37,7 +38,7 @@ class Pool(Op):
         return first.size * math.prod(getattr(self, "kernel_shape", ())), moved_bytes(types, (x,))
 
 
-@dataclass(frozen=True)
+@op_class
 class MaxPool(Pool):
     """The largest element of each window; NaN if there is one, the dtype's lowest number if there is no element.
 
@@ -86,7 +87,7 @@ class MaxPool(Pool):
             yield Sample(padded, (special,), note="NaN and -inf")
 
 
-@dataclass(frozen=True)
+@op_class
 class AveragePool(Pool):
     """The mean of each window, over its elements alone or, with `count_include_pad`, over padding (0) too.
 
@@ -114,7 +115,7 @@ class AveragePool(Pool):
         yield Sample(cls(kernel_shape=(2, 2), pads=(1, 1, 1, 1)), (special,), note="NaN and inf")
 
 
-@dataclass(frozen=True)
+@op_class
 class LpPool(Pool):
     """The p-norm of each window: (sum |x|^p)^(1/p). Floating point. Source: ONNX LpPool-22."""
 
@@ -164,17 +165,17 @@ class GlobalPool(Op):
         yield Sample(cls(), (special,), note="NaN and -inf")
 
 
-@dataclass(frozen=True)
+@op_class
 class GlobalAveragePool(GlobalPool):
     """The mean of each channel; NaN when there are no elements. Source: ONNX GlobalAveragePool-22."""
 
 
-@dataclass(frozen=True)
+@op_class
 class GlobalMaxPool(GlobalPool):
     """The largest element of each channel, NaN if there is one. Source: ONNX GlobalMaxPool-22."""
 
 
-@dataclass(frozen=True)
+@op_class
 class GlobalLpPool(GlobalPool):
     """The p-norm of each channel. Source: ONNX GlobalLpPool-22."""
 

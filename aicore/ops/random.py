@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from aicore.ir.attributes import op_class
 from aicore.ir.dims import Dim
 from aicore.ir.dtypes import FLOATS
 from aicore.ir.op import Sample, Types
 from aicore.ir.types import TensorType
 from aicore.ir.value import Value
-from aicore.ops.base import Simple, ensure
+from aicore.ops.base import Simple, ensure, shape_text
+from aicore.ops.sizes import given, need_one_of, need_vector, unknown_shape, vector_length
 
 
-@dataclass(frozen=True)
+@op_class
 class Dropout(Simple):
     """`x` with each element zeroed with probability `ratio` and the rest divided by 1 - ratio, in training mode only.
 
@@ -45,8 +46,7 @@ class Dropout(Simple):
         ensure(training_mode is None or training_mode.dtype == "bool", "training_mode is not bool")
         trains = bool(self.training_mode) or training_mode is not None
         ensure(not trains or key is not None, "training mode needs a key")
-        fits = key is None or (key.dtype == "uint32" and key.shape in (None, (2,)))
-        ensure(fits, f"the key is {None if key is None else key.type}, wants uint32[2]")
+        need_key(key)
         return (x.type, TensorType("bool", x.shape)) if self.mask else x.type
 
     def cost(self, *inputs: Value | None) -> tuple[Dim, Dim]:
@@ -62,3 +62,94 @@ class Dropout(Simple):
         yield Sample(Dropout(0.3, True, True, 1), (x, None, None, key), note="training")
         yield Sample(Dropout(0.0, True), (x, None, None, key), note="training, ratio 0")
         yield Sample(Dropout(None, None, True), (x, np.array(0.75, np.float32), np.array(True), key), note="run time")
+
+
+class Draw(Simple):
+    """Numbers of a distribution in a given shape: operands key (two uint32) and shape, which is a field once constant.
+
+    The words that are drawn are those of Philox4x32-10 for the key and `stream`, as for Dropout.
+    """
+
+    dtype: str
+    shape: tuple[int, ...] | None
+
+    operand_fields: ClassVar[dict[int, str]] = {1: "shape"}
+
+    def infer(self, key: Value, shape: Value | None = None) -> Types:
+        need_key(key)
+        ensure(self.dtype in FLOATS, f"dtype is {self.dtype}, wants one of {', '.join(sorted(FLOATS))}")
+        need_one_of(self.shape, shape, "the shape")
+        need_vector(shape, "shape")
+        dims = given(self.shape, shape)
+        if dims is None:
+            return TensorType(self.dtype, unknown_shape(vector_length(shape)))
+        negative = any(isinstance(dim, int) and dim < 0 for dim in dims)
+        ensure(not negative, f"shape {shape_text(dims)} has a negative dim")
+        return TensorType(self.dtype, dims)
+
+    def cost(self, *inputs: Value | None) -> tuple[Dim, Dim]:
+        flops, moved = super().cost(*inputs)
+        return flops * 16, moved
+
+
+@op_class
+class DrawUniform(Draw):
+    """low + u * (high - low), with u uniform from 0 to below 1: the upper 24 bits of a word, divided by 2^24.
+
+    Narrow types are computed in float32. ONNX calls it RandomUniform, and RandomUniformLike with the shape of another
+    tensor.
+    """
+
+    dtype: str = "float32"
+    high: float = 1.0
+    low: float = 0.0
+    shape: tuple[int, ...] | None = None
+    stream: int = 0
+
+    @classmethod
+    def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
+        yield from _draws(cls, low=-2.0, high=3.0)
+
+
+@op_class
+class DrawNormal(Draw):
+    """mean + scale * z, with z of the normal distribution, by the transform of Box and Muller (1958).
+
+    Elements 2i and 2i + 1 are r cos(a) and r sin(a), with r = sqrt(-2 log(1 - u)) and a = 2 pi v; u and v are the
+    uniform numbers 2i and 2i + 1 of DrawUniform. ONNX calls it RandomNormal and RandomNormalLike.
+    """
+
+    dtype: str = "float32"
+    mean: float = 0.0
+    scale: float = 1.0
+    shape: tuple[int, ...] | None = None
+    stream: int = 0
+
+    @classmethod
+    def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
+        yield from _draws(cls, mean=0.5, scale=0.25)
+
+
+@op_class
+class DrawKey(Simple):
+    """A key for other ops of this family, uint32[2]: another one each time, from the system's source of randomness."""
+
+    pure: ClassVar[bool] = False
+
+    def infer(self) -> Types:
+        return TensorType("uint32", (2,))
+
+
+def need_key(key: Value | None) -> None:
+    """Raise InferenceError unless the operand is absent or may be a key."""
+    fits = key is None or (key.dtype == "uint32" and key.shape in (None, (2,)))
+    ensure(fits, f"the key is {None if key is None else key.type}, wants uint32[2]")
+
+
+def _draws(cls: Any, **fields: float) -> Iterable[Sample]:
+    key = np.array([7, 9], np.uint32)
+    for dtype in ("float32", "float64", "float16"):
+        yield Sample(cls(dtype=dtype, shape=(3, 5)), (key,), note=dtype)
+    yield Sample(cls(shape=(2, 4), stream=3, **fields), (key,), constant=(0,), note="all fields")
+    yield Sample(cls(shape=(2, 0)), (key,), note="zero size")
+    yield Sample(cls(), (key, np.array([3, 2])), note="shape known at run time only")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
+from aicore.ir.attributes import op_class
 from aicore.ir.dims import Dim
 from aicore.ir.op import Sample, Types
 from aicore.ir.types import TensorType
@@ -17,7 +17,7 @@ from aicore.ops.sizes import Movement, need_vector, unknown_shape
 ORDERS = ("DCR", "CRD")
 
 
-@dataclass(frozen=True)
+@op_class
 class DepthToSpace(Movement):
     """(N, C * b * b, H, W) -> (N, C, H * b, W * b): channels become the pixels of blocks.
 
@@ -44,7 +44,7 @@ class DepthToSpace(Movement):
         yield Sample(DepthToSpace(2), (x[:0],), note="no elements")
 
 
-@dataclass(frozen=True)
+@op_class
 class SpaceToDepth(Movement):
     """(N, C, H * b, W * b) -> (N, C * b * b, H, W): the reverse of DepthToSpace. Source: ONNX SpaceToDepth."""
 
@@ -67,7 +67,7 @@ class SpaceToDepth(Movement):
         yield Sample(SpaceToDepth(2), (x[:, :0],), note="no elements")
 
 
-@dataclass(frozen=True)
+@op_class
 class ReverseSequence(Movement):
     """`x` with the first `sequence_lens[b]` steps of each batch entry b in reverse order.
 

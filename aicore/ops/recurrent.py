@@ -9,6 +9,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
+from aicore.ir.attributes import op_class
 from aicore.ir.dims import Dim
 from aicore.ir.dtypes import FLOATS
 from aicore.ir.op import Op, Sample, Types, moved_bytes
@@ -180,7 +181,7 @@ class Recurrent(Op):
         yield _sample(cls, rng, "other activations", {"activations": others, "direction": "bidirectional"}, full=True)
 
 
-@dataclass(frozen=True)
+@op_class
 class RNN(Recurrent):
     """The simple recurrent layer: h = f(x w' + h r' + b). Source: ONNX RNN-22; see Recurrent for operands."""
 
@@ -210,7 +211,7 @@ class RNN(Recurrent):
         return self.infer_states((initial_h,), x, w, r, b, sequence_lens)
 
 
-@dataclass(frozen=True)
+@op_class
 class GRU(Recurrent):
     """The gated recurrent unit, gates in the order update, reset, hidden.
 
@@ -251,7 +252,7 @@ class GRU(Recurrent):
         yield _sample(cls, rng, "linear_before_reset, all operands", fields, full=True)
 
 
-@dataclass(frozen=True)
+@op_class
 class LSTM(Recurrent):
     """The long short-term memory layer, gates in the order input, output, forget, cell.
 

@@ -9,11 +9,12 @@ float16 and bfloat16 are accumulated in float32. NaN propagates, also through Re
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 
+from aicore.ir.attributes import op_class
 from aicore.ir.dims import Dim, Shape, unknown
 from aicore.ir.dtypes import FLOATS
 from aicore.ir.op import Op, Sample, Types, moved_bytes
@@ -26,7 +27,7 @@ from aicore.ops.base import Simple, need_dtype, normalize_axes
 WIDE_NUMBERS = FLOATS | {"int32", "int64", "uint32", "uint64"}
 
 
-@dataclass(frozen=True)
+@op_class
 class _Reduction(Simple):
     axes: tuple[int, ...] | None = None
     keepdims: int = 1
@@ -91,17 +92,17 @@ class _Reduction(Simple):
         yield Sample(cls(axes=(1,)), (floats(rng, (3, 0, 2)),), note="nothing to reduce")
 
 
-@dataclass(frozen=True)
+@op_class
 class ReduceSum(_Reduction):
     """The sum; 0 of nothing."""
 
 
-@dataclass(frozen=True)
+@op_class
 class ReduceMean(_Reduction):
     """The mean; of integers rounded towards zero. Of nothing: NaN, for integers 0."""
 
 
-@dataclass(frozen=True)
+@op_class
 class ReduceProd(_Reduction):
     """The product; 1 of nothing."""
 
@@ -115,7 +116,7 @@ class ReduceProd(_Reduction):
         return (product,) if representable(product, data.dtype) else None
 
 
-@dataclass(frozen=True)
+@op_class
 class ReduceMax(_Reduction):
     """The largest element; of nothing -infinity, the type's smallest number, or False. bool and 8-bit integers too."""
 
@@ -128,7 +129,7 @@ class ReduceMax(_Reduction):
         yield Sample(cls(axes=(0,)), (np.zeros((0, 3), np.int8),), note="nothing to reduce, int8")
 
 
-@dataclass(frozen=True)
+@op_class
 class ReduceMin(_Reduction):
     """The smallest element; of nothing infinity, the type's largest number, or True. bool and 8-bit integers too."""
 
@@ -141,35 +142,35 @@ class ReduceMin(_Reduction):
         yield Sample(cls(axes=(0,)), (np.zeros((0, 3), np.int8),), note="nothing to reduce, int8")
 
 
-@dataclass(frozen=True)
+@op_class
 class ReduceL1(_Reduction):
     """The sum of absolute values; 0 of nothing."""
 
     flops: ClassVar[int] = 2
 
 
-@dataclass(frozen=True)
+@op_class
 class ReduceL2(_Reduction):
     """The square root of the sum of squares; of integers rounded towards zero. 0 of nothing."""
 
     flops: ClassVar[int] = 2
 
 
-@dataclass(frozen=True)
+@op_class
 class ReduceSumSquare(_Reduction):
     """The sum of squares; 0 of nothing."""
 
     flops: ClassVar[int] = 2
 
 
-@dataclass(frozen=True)
+@op_class
 class ReduceLogSum(_Reduction):
     """The logarithm of the sum; floating point only. -infinity of nothing."""
 
     allowed: ClassVar[frozenset[str]] = FLOATS
 
 
-@dataclass(frozen=True)
+@op_class
 class ReduceLogSumExp(_Reduction):
     """log(sum(exp(x))), computed so that exp cannot overflow; floating point only. -infinity of nothing."""
 

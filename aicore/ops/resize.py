@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from typing import ClassVar
 
 import numpy as np
 
 from aicore.errors import InferenceError
+from aicore.ir.attributes import op_class
 from aicore.ir.dims import Dim, Shape, unknown
 from aicore.ir.op import Op, Sample, Types, moved_bytes
 from aicore.ir.types import TensorType
@@ -31,7 +32,7 @@ COORDINATES = (
 )
 
 
-@dataclass(frozen=True)
+@op_class
 class Resize(Simple):
     """`x` sampled on a coarser or finer grid along `axes` (all when not given), one axis independent of the others.
 

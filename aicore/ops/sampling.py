@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
+from aicore.ir.attributes import op_class
 from aicore.ir.dims import Dim
 from aicore.ir.dtypes import FLOATS
 from aicore.ir.op import Sample, Types, moved_bytes
@@ -22,7 +22,7 @@ POOL_MODES = ("avg", "max")
 ROI_COORDINATES = ("half_pixel", "output_half_pixel")
 
 
-@dataclass(frozen=True)
+@op_class
 class GridSample(Simple):
     """`x` (N, C, *dims) read at the places of `grid` (N, *out, rank): (N, C, *out).
 
@@ -69,7 +69,7 @@ class GridSample(Simple):
         yield Sample(GridSample(), (x, grid[:, :0]), note="no places")
 
 
-@dataclass(frozen=True)
+@op_class
 class AffineGrid(Simple):
     """The grid for GridSample that maps an output of the dims `size` through the affine matrices `theta`.
 
@@ -106,7 +106,7 @@ class AffineGrid(Simple):
         yield Sample(AffineGrid(), (plane, np.array([2, 1, 2, 2], np.int64)), note="size known at run time only")
 
 
-@dataclass(frozen=True)
+@op_class
 class RoiAlign(Simple):
     """Pools each region of `x` (N, C, H, W) to (C, output_height, output_width) from bilinear samples.
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 
+from aicore.ir.attributes import op_class
 from aicore.ir.dims import Dim, Shape
 from aicore.ir.op import Op, Sample, Types, moved_bytes
 from aicore.ir.types import TensorType
@@ -30,7 +31,7 @@ class _Scatter(Simple):
         return flops, moved_bytes(self.infer(*inputs), inputs)
 
 
-@dataclass(frozen=True)
+@op_class
 class ScatterElements(_Scatter):
     """A copy of `x` with y[index[i][j][k]][j][k] = updates[i][j][k] (for axis 0), or reduced with what is there.
 
@@ -63,7 +64,7 @@ class ScatterElements(_Scatter):
         yield Sample(ScatterElements(), (x, np.zeros((0, 3), np.int64), updates[:0]), note="no indices")
 
 
-@dataclass(frozen=True)
+@op_class
 class ScatterND(_Scatter):
     """A copy of `x` with the slices at the index tuples (last axis of `indices`) set to `updates`, or reduced.
 
@@ -100,7 +101,7 @@ class ScatterND(_Scatter):
         yield Sample(ScatterND(), (x, np.zeros((0, 1), np.int64), updates[:0]), note="no indices")
 
 
-@dataclass(frozen=True)
+@op_class
 class TensorScatter(_Scatter):
     """A key-value cache with `update` written along `axis` from the position `write_indices[batch]` (0 if not given).
 
@@ -137,7 +138,7 @@ class TensorScatter(_Scatter):
         yield Sample(TensorScatter("circular"), (cache, new, np.array([5, 0], np.int64)), note="around the end")
 
 
-@dataclass(frozen=True)
+@op_class
 class Col2Im(Simple):
     """The sum of overlapping blocks: the transpose of cutting an image into the columns of a sliding window.
 

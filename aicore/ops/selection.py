@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
+from aicore.ir.attributes import op_class
 from aicore.ir.dims import unknown
 from aicore.ir.op import Sample, Types
 from aicore.ir.types import TensorType
@@ -15,7 +15,7 @@ from aicore.ops.base import ensure, need_rank, normalize_axis
 from aicore.ops.sizes import Movement
 
 
-@dataclass(frozen=True)
+@op_class
 class NonZero(Movement):
     """The indices of the elements that are not 0, as an int64 matrix: a row for each axis, in row-major order.
 
@@ -33,7 +33,7 @@ class NonZero(Movement):
         yield Sample(NonZero(), (np.array(3, np.int64),), note="scalar")
 
 
-@dataclass(frozen=True)
+@op_class
 class Unique(Movement):
     """(values, first indices, inverse indices, counts) of the distinct elements, or of the slices along `axis`.
 
@@ -71,7 +71,7 @@ class Unique(Movement):
         yield Sample(Unique(), (np.zeros((0,), np.float32),), note="no elements")
 
 
-@dataclass(frozen=True)
+@op_class
 class Compress(Movement):
     """The slices of `x` along `axis` (or the elements, flattened) where `condition` is true.
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from aicore.errors import InferenceError
+from aicore.ir.attributes import op_class
 from aicore.ir.dims import Dim, as_expr, unknown
 from aicore.ir.dims import Shape as Dims
 from aicore.ir.op import Op, Sample, Types
@@ -18,7 +19,7 @@ from aicore.ops.base import Simple, ensure, normalize_axes, shape_text
 from aicore.ops.sizes import Relabel, given, kept_content, need_one_of, need_vector, unknown_shape, vector_length
 
 
-@dataclass(frozen=True)
+@op_class
 class Shape(Simple):
     """The dims of `x` from `start` to `end` as an int64 vector; both count from the back when negative and are clamped.
 
@@ -46,7 +47,7 @@ class Shape(Simple):
         yield Sample(Shape(), (np.zeros((2, 0), np.float32),), note="no elements")
 
 
-@dataclass(frozen=True)
+@op_class
 class Size(Simple):
     """The number of elements of `x` as an int64 scalar. Source: ONNX Size."""
 
@@ -65,7 +66,7 @@ class Size(Simple):
             yield Sample(Size(), (np.zeros(shape, np.float32),))
 
 
-@dataclass(frozen=True)
+@op_class
 class Identity(Relabel):
     """`x` itself. Source: ONNX Identity."""
 
@@ -81,7 +82,7 @@ class Identity(Relabel):
             yield Sample(Identity(), (rng.normal(size=shape).astype(np.float32),))
 
 
-@dataclass(frozen=True)
+@op_class
 class Reshape(Relabel):
     """`x` with the dims `shape`, of which one may be -1: what is left over.
 
@@ -119,7 +120,7 @@ class Reshape(Relabel):
         yield Sample(Reshape(), (x, np.array([6, -1], np.int64)), note="shape known at run time only")
 
 
-@dataclass(frozen=True)
+@op_class
 class Flatten(Relabel):
     """A matrix: the product of the dims before `axis`, and of the rest. Source: ONNX Flatten."""
 
@@ -142,7 +143,7 @@ class Flatten(Relabel):
         yield Sample(Flatten(), (np.zeros((0, 3), np.float32),), note="no elements")
 
 
-@dataclass(frozen=True)
+@op_class
 class Squeeze(Relabel):
     """`x` without the dims at `axes`, or without any dim of 1 when no axes are given.
 
@@ -189,7 +190,7 @@ class Squeeze(Relabel):
         yield Sample(Squeeze(), (x, np.array([-4], np.int64)), note="axes known at run time only")
 
 
-@dataclass(frozen=True)
+@op_class
 class Unsqueeze(Relabel):
     """`x` with dims of 1 put in at `axes`, which count in the result. Source: ONNX Unsqueeze."""
 
@@ -254,7 +255,9 @@ def reshaped(shape: Dims | None, wanted: Sequence[Dim], allowzero: bool) -> Dims
     if -1 in wanted:
         even = not (isinstance(left, int) and isinstance(taken, int)) or left % taken == 0
         ensure(even, f"{fits}: {left} elements are no multiple of {taken}")
-        dims[list(wanted).index(-1)] = as_expr(left) // taken
+        dims[list(wanted).index(-1)] = (
+            left // taken if isinstance(left, int) and isinstance(taken, int) else as_expr(left) // taken
+        )
     else:
         equal = not (isinstance(left, int) and isinstance(taken, int)) or left == taken
         ensure(equal, f"{fits}: the number of elements differs")

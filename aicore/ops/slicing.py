@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 
+from aicore.ir.attributes import op_class
 from aicore.ir.dims import Dim, Shape, as_expr, unknown
 from aicore.ir.op import Op, Sample, Types
 from aicore.ir.types import TensorType
@@ -31,7 +32,7 @@ FAR = 2**31 - 1
 PAD_MODES = ("constant", "reflect", "edge", "wrap")
 
 
-@dataclass(frozen=True)
+@op_class
 class Slice(Movement):
     """`x[start:end:step]` along each of `axes`, with NumPy's clamping; all leading axes when none are given.
 
@@ -125,7 +126,7 @@ class Slice(Movement):
         yield Sample(Slice(), (x, *vectors), note="bounds known at run time only")
 
 
-@dataclass(frozen=True)
+@op_class
 class Pad(Movement):
     """`x` with `pads` elements added at both ends of each of `axes` (all begins, then all ends); negative ones cut.
 
@@ -194,7 +195,7 @@ class Pad(Movement):
         yield Sample(Pad(), (x, *run_time), note="pads known at run time only")
 
 
-@dataclass(frozen=True)
+@op_class
 class CenterCropPad(Movement):
     """`x` cut or padded with zeros around its centre so that each of `axes` gets the dim in `shape`.
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 
+from aicore.ir.attributes import op_class
 from aicore.ir.dims import Dim
 from aicore.ir.dtypes import FLOATS
 from aicore.ir.op import Op, Sample, Types
@@ -16,7 +17,7 @@ from aicore.ops._pointwise import SPECIAL, floats
 from aicore.ops.base import Simple, need_dtype, normalize_axis
 
 
-@dataclass(frozen=True)
+@op_class
 class _AlongAxis(Simple):
     axis: int = -1
     inplace = ((0, 0),)
@@ -48,16 +49,16 @@ class _AlongAxis(Simple):
         yield Sample(cls(), (np.array([[-np.inf, 0.0, 1.0], [0.0, 0.0, 0.0]], np.float32),), note="-infinity, ties")
 
 
-@dataclass(frozen=True)
+@op_class
 class Softmax(_AlongAxis):
     """exp(x) / sum(exp(x))."""
 
 
-@dataclass(frozen=True)
+@op_class
 class LogSoftmax(_AlongAxis):
     """x - log(sum(exp(x)))."""
 
 
-@dataclass(frozen=True)
+@op_class
 class Hardmax(_AlongAxis):
     """1 at the first largest element, 0 elsewhere; NaN counts as the largest."""

@@ -37,10 +37,14 @@ def resolve_window(op: W, spatial: Sequence[Dim] | None, count: int) -> W:
     Raises InferenceError for fields of the wrong length or out of range.
     """
     strides, dilations = op.strides or (1,) * count, op.dilations or (1,) * count
+    pads = op.pads or (0,) * 2 * count
+    if op.auto_pad == "NOTSET" and (strides, dilations, pads) == (op.strides, op.dilations, op.pads):
+        check_window(op, count)
+        return op  # it was resolved before
     op = replace(op, strides=strides, dilations=dilations)  # type: ignore[type-var]
     check_window(op, count)
     if op.auto_pad == "NOTSET":
-        return replace(op, pads=op.pads or (0,) * 2 * count)  # type: ignore[type-var]
+        return replace(op, pads=pads)  # type: ignore[type-var]
     if op.auto_pad == "VALID":
         return replace(op, auto_pad="NOTSET", pads=(0,) * 2 * count)  # type: ignore[type-var]
     dims = None if spatial is None else [d for d in spatial if isinstance(d, int)]

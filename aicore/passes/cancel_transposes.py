@@ -33,6 +33,22 @@ def transpose_after_unary(op: Any, unary: Unary, x: Value, perm: Perm | None) ->
     return found
 
 
+@rule(lambda op, x, perm: op.Transpose(x, perm=perm))
+def relabel_transpose(op: Any, x: Value, perm: Perm | None) -> Value:
+    """transpose(x) -> reshape(x) where only dims of 1 change places, so that nothing needs to be moved"""
+    require(perm is not None and x.shape is not None, "the rank is unknown")
+    dims, axes = x.shape or (), perm or ()
+    kept = [axis for axis in axes if dims[axis] != 1]
+    require(kept == sorted(kept), "it moves elements", x)
+    moved = [dims[axis] for axis in axes]
+    require(x.type.is_static or 0 not in moved, "a dim of 0 stands beside an open one", x)
+    pairs = zip(moved, dims, strict=True)
+    shape = tuple(new if isinstance(new, int) else 0 if new == old else -1 for new, old in pairs)
+    require(shape.count(-1) <= 1, "two sizes that are open change places", x)
+    found: Value = op.Reshape(x, shape=shape, allowzero=int(x.type.is_static))
+    return found
+
+
 @dataclass(frozen=True)
 class CancelTransposes(RulePass):
     """Moves transposes behind functions of single elements and composes those that meet."""
@@ -40,3 +56,13 @@ class CancelTransposes(RulePass):
     name: ClassVar[str] = "cancel-transposes"
     after: ClassVar[tuple[str, ...]] = ("remove-identities",)
     rules: ClassVar[tuple[Rule, ...]] = (transpose_after_unary, compose_transposes)
+
+
+@dataclass(frozen=True)
+class RelabelTransposes(RulePass):
+    """Makes a transpose that moves only dims of 1 a Reshape, which is free; also when sizes have become known."""
+
+    name: ClassVar[str] = "relabel-transposes"
+    phase: ClassVar[str] = "lower"
+    after: ClassVar[tuple[str, ...]] = ("decompose-unsupported",)
+    rules: ClassVar[tuple[Rule, ...]] = (relabel_transpose,)

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from aicore.errors import ExecutionError, GraphError, UnsupportedError
-from aicore.ir import Buffer, Graph, Node, TensorType, Value, as_tuple, dtype_name, static_bytes, subgraphs
+from aicore.ir import Buffer, Graph, Node, TensorType, Value, as_tuple, dtype_name, is_fused, static_bytes, subgraphs
 from aicore.passes.base import Pass, is_random
 from aicore.passes.substitution import Substitution
 from aicore.rewrite import Context
@@ -21,7 +21,7 @@ class FoldConstants(Pass):
     max_bytes: a larger result is left to the run, unless it is no larger than the constants that it replaces.
     max_total: so is every result beyond this sum, or a small file could fill the memory with constants.
     max_work: so is a node with more operations, or a small file could keep the compiler busy for hours.
-    Random ops, and ops that hold sub-graphs, are left alone.
+    Random ops, and control flow, are left alone.
     """
 
     name: ClassVar[str] = "fold-constants"
@@ -53,7 +53,7 @@ class FoldConstants(Pass):
         """Bytes by which the results exceed the constants that they replace; None for a node that is not folded."""
         if any(v is not None and v.constant is None for v in node.inputs):
             return None
-        if is_random(node.op) or subgraphs(node.op):
+        if is_random(node.op) or (subgraphs(node.op) and not is_fused(node.op)):
             return None
         replaced = sum(v.constant.array.nbytes for v in node.inputs if v is not None and v.constant is not None)
         made = sum(static_bytes(v.type) for v in node.outputs)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from aicore.errors import AicoreError, GraphError
+from aicore.errors import AicoreError, GraphError, error_text
 from aicore.ir import Graph, Node, is_fused, subgraphs, verify
 from aicore.passes.base import Pass, RulePass
 from aicore.rewrite import Context
@@ -103,7 +103,9 @@ def _transaction(graph: Graph, one: Pass, ctx: Context, check: Check | None) -> 
         new = _apply_inside(one, graph, ctx)
         done = time.perf_counter()
         _accept(graph, new, check)
-    except Exception as failure:  # noqa: BLE001  # a pass may be a plugin's: whatever it raises, the old graph is right
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as failure:  # noqa: BLE001  # a pass may be a plugin's: whatever it raises, the old graph is right
         done = max(done, start)
         new, error = graph, _describe(one, failure, first, ctx)
         ctx.undo_to(first)
@@ -133,11 +135,11 @@ def _why_not(rule: str, matches: int, ctx: Context) -> str:
     return ctx.why_not(rule).removeprefix(f"{rule}: ")
 
 
-def _describe(one: Pass, failure: Exception, first: int, ctx: Context) -> str:
+def _describe(one: Pass, failure: BaseException, first: int, ctx: Context) -> str:
     last = f"match {ctx.matches - 1}" if ctx.matches > first else "its first match"
-    kind = "" if isinstance(failure, AicoreError) else f"{type(failure).__name__}: "
+    text = str(failure) if isinstance(failure, AicoreError) else error_text(failure)
     notes = "".join(f" ({note})" for note in getattr(failure, "__notes__", ()))
-    return f"{one.name} rolled back after {last}: {kind}{failure}{notes}"
+    return f"{one.name} rolled back after {last}: {text}{notes}"
 
 
 def _accept(old: Graph, new: Graph, check: Check | None) -> None:

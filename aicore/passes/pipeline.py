@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from aicore.passes.base import Pass, order_passes
-from aicore.passes.cancel_transposes import CancelTransposes
+from aicore.passes.cancel_transposes import CancelTransposes, RelabelTransposes
+from aicore.passes.choose_branches import ChooseBranches
 from aicore.passes.decompose_unsupported import DecomposeUnsupported
 from aicore.passes.fold_batchnorm import FoldBatchnorm
 from aicore.passes.fold_constants import FoldConstants, FoldWeights
@@ -13,6 +14,7 @@ from aicore.passes.fold_shapes import FoldShapes
 from aicore.passes.fuse_linear import FuseLinear
 from aicore.passes.fuse_pointwise import FusePointwise
 from aicore.passes.merge_common import MergeCommon
+from aicore.passes.place_channels_last import PlaceChannelsLast
 from aicore.passes.recognise_functions import RecogniseFunctions
 from aicore.passes.remove_dead import RemoveDead
 from aicore.passes.remove_identities import RemoveIdentities
@@ -28,6 +30,7 @@ def default_passes(extra: Iterable[Pass] = ()) -> tuple[Pass, ...]:
         (
             FoldConstants(),
             FoldShapes(),
+            ChooseBranches(),
             RemoveIdentities(),
             CancelTransposes(),
             SimplifyArithmetic(),
@@ -36,8 +39,10 @@ def default_passes(extra: Iterable[Pass] = ()) -> tuple[Pass, ...]:
             FoldWeights(),
             RecogniseFunctions(),
             FuseLinear(),
+            PlaceChannelsLast(),
             FusePointwise(),
             *required_passes(),
+            RelabelTransposes(),
             RemoveDead(),
             *extra,
         )
@@ -46,7 +51,9 @@ def default_passes(extra: Iterable[Pass] = ()) -> tuple[Pass, ...]:
 
 def specialise_passes() -> tuple[Pass, ...]:
     """For an optimised graph that was just inferred again for the shapes of one input signature."""
-    return order_passes((FoldShapes(), RemoveIdentities(), *required_passes(), RemoveDead()))
+    return order_passes(
+        (FoldShapes(), ChooseBranches(), RemoveIdentities(), *required_passes(), RelabelTransposes(), RemoveDead())
+    )
 
 
 def required_passes() -> tuple[Pass, ...]:

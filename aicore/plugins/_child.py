@@ -1,45 +1,24 @@
 """Runs in a child process: loads plugins that may crash, hang or end the process, and reports how far it came.
 
-`child_process.py` starts it as a script. A report is a file of JSON lines: `{"step": ...}` before each step, so that
-the last one tells what a silent end interrupted, and at the end one `{"outcome": ...}`.
+`child_process.py` starts it as a script; `child_report.py` is what they share.
 """
 
 from __future__ import annotations
 
 import faulthandler
 import json
-import os
 import sys
+import threading
 import traceback
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
+    from aicore.plugins.child_report import Report
     from aicore.plugins.discovery import Candidate
     from aicore.plugins.states import PluginRecord
 
-
-class Report:
-    """Writes each line at once: the next one may never come. `limit` seconds later the stack goes to stderr."""
-
-    def __init__(self, path: str, limit: float) -> None:
-        self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115  # open until the process ends
-        self._limit = limit
-
-    def step(self, what: str) -> None:
-        if not self._file.tell():
-            faulthandler.dump_traceback_later(self._limit)
-        self._write({"step": what})
-
-    def end(self, outcome: str, **facts: Any) -> NoReturn:
-        """Report, and leave without the exit handlers of what was loaded: they judge nothing."""
-        self._write({"outcome": outcome, **facts})
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(0)
-
-    def _write(self, line: dict[str, Any]) -> None:
-        self._file.write(json.dumps(line) + "\n")
-        self._file.flush()
+_LONGEST = 20_000
+"""Characters of a traceback that are reported."""
 
 
 def main() -> None:
@@ -48,18 +27,27 @@ def main() -> None:
     sys.path[:] = request["path"]
     _leave_no_core_file()
     faulthandler.enable()
+    if "info" in request:
+        _read_info(request)
     _preload()
-    report = Report(request["report"], request["stack_after"])
+    report = _report(request)
     candidates = [_candidate(plugin) for plugin in request["plugins"]]
-    if len(candidates) == 1:
-        _load_alone(candidates[0], report)
-    _load_together(candidates, report)
+    if len(candidates) > 1:
+        _load_together(candidates, report)
+    _load_alone(candidates[0], report)
+
+
+def _report(request: dict[str, Any]) -> Report:
+    from aicore.plugins.child_report import Report  # this script has no path to it before `main`
+
+    return Report(request["report"], request["stack_after"])
 
 
 def _preload() -> None:
     """Import what every plugin needs, so that the time of the first step is the plugin's own."""
     import aicore.kernels
     import aicore.ops
+    import aicore.passes
     import aicore.plugins.registry
     import aicore.runtime  # noqa: F401
 
@@ -72,45 +60,68 @@ def _leave_no_core_file() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def _candidate(plugin: dict[str, str]) -> Candidate:
+def _read_info(request: dict[str, Any]) -> NoReturn:
     from importlib_metadata import EntryPoint
 
-    from aicore.plugins.discovery import INFOS, PLUGINS, Candidate, read_info
+    from aicore.plugins.discovery import INFOS
+    from aicore.plugins.info_rehearsal import failure, read_info
+
+    value, report = request["info"], _report(request)
+    report.step(f"its info module {value}")
+    try:
+        info = read_info(EntryPoint("", value, INFOS)).to_json()
+    except BaseException as error:  # noqa: BLE001  # whatever it is, it belongs into the report
+        report.end("failed", reason=failure(value, error), error=type(error).__name__)
+    report.end("read", info=info)
+
+
+def _candidate(plugin: dict[str, Any]) -> Candidate:
+    from importlib_metadata import EntryPoint
+
+    from aicore.plugins.discovery import PLUGINS, Candidate
+    from aicore.plugins.info import PluginInfo
     from aicore.plugins.states import PluginRecord, State
 
-    info = read_info(EntryPoint(plugin["name"], plugin["info"], INFOS)) if plugin["info"] else None
+    info = PluginInfo.from_json(plugin["info"]) if plugin["info"] else None
     record = PluginRecord(plugin["name"], plugin["distribution"], plugin["version"], state=State.COMPATIBLE, info=info)
     return Candidate(record, EntryPoint(plugin["name"], plugin["value"], PLUGINS).load)
 
 
-def _load_alone(candidate: Candidate, report: Report) -> NoReturn:
+def _load_alone(candidate: Candidate, report: Report) -> None:
+    """Load the plugin as a program would, and return, so that the process ends as that program's would."""
+    from aicore.plugins.host_state import changes, observe
+    from aicore.plugins.registry import stand_in
+
+    before = observe()
+    with stand_in().loading():  # a plugin that asks for the registry at its import finds it busy, as in a program
+        outcome, facts = _outcome(candidate, report)
+    running = [t.name for t in threading.enumerate() if not t.daemon and t is not threading.main_thread()]
+    report.close(outcome, **facts, changes=changes(before, observe()), threads=running)
+
+
+def _outcome(candidate: Candidate, report: Report) -> tuple[str, dict[str, Any]]:
     from aicore.errors import PluginError
     from aicore.plugins.loading import UnavailableError, load_plugin
 
-    record = candidate.record
     try:
-        found = load_plugin(record.name, candidate.load, record.info, report.step)
+        found = load_plugin(candidate.record.name, candidate.load, candidate.record.info, report.step)
+        return "loaded", {"devices": [device.name for device in found.devices]}
     except UnavailableError as error:
-        report.end("unavailable", reason=str(error), fix=error.fix)
+        return "unavailable", {"reason": str(error), "fix": error.fix}
     except PluginError as error:
         cause = error.__cause__ or error
-        report.end(
-            "failed",
-            reason=str(error),
-            error=type(cause).__name__,
-            classes=[cls.__name__ for cls in type(cause).__mro__],
-            module=getattr(cause, "name", None) if isinstance(cause, ImportError) else None,
-            traceback="".join(traceback.format_exception(cause)),
-        )
-    report.end("loaded", devices=[device.name for device in found.devices])
+        text = "".join(traceback.format_exception(cause))[-_LONGEST:]
+        return "failed", {"reason": str(error), "error": type(cause).__name__, "traceback": text}
 
 
 def _load_together(candidates: list[Candidate], report: Report) -> NoReturn:
     from aicore.config import Config
     from aicore.plugins.activation import activate
+    from aicore.plugins.registry import stand_in
 
     report.step("loading them together")
-    activated = activate(candidates, Config(plugin_timeout=0))
+    with stand_in().loading():
+        activated = activate(candidates, Config(plugin_timeout=0))
     report.end(
         "loaded",
         records=[_plain(record) for record in activated.records],

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import redirect_stdout
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from aicore.collector import collector_at_rest
 from aicore.config import Config
 from aicore.errors import PluginError
-from aicore.plugins.conflicts import Contest, find_duplicates, find_owners
+from aicore.plugins.conflicts import Contest, find_duplicates, find_owners, find_tangles
 from aicore.plugins.discovery import Candidate
 from aicore.plugins.loading import Contribution, UnavailableError, load_plugin
 from aicore.plugins.states import PluginRecord, State
@@ -64,16 +67,18 @@ def activate(candidates: Iterable[Candidate], config: Config) -> Activated:
     """Load every compatible candidate. One that fails registers nothing, is logged, and stops no other.
 
     An installed one is rehearsed first, unless a verdict on exactly this version and these files is remembered.
+    What plugins print meanwhile goes to stderr.
     """
     from aicore.ops import CORE  # needs NumPy, which listing plugins does not
     from aicore.plugins.rehearsal import rehearse  # nor does it need this
 
     candidates = tuple(candidates)
     rehearsals = rehearse((c for c in candidates if c.record.state is State.COMPATIBLE), config)
-    outcomes = [_load(candidate, rehearsals.get(candidate.record.name)) for candidate in candidates]
+    with collector_at_rest():  # hundreds of modules and kernels, none of them garbage
+        outcomes = [_load(candidate, rehearsals.get(candidate.record.name)) for candidate in candidates]
     loaded = {o.record.name: (o.record, o.contribution) for o in outcomes if o.contribution is not None}
-    duplicates = find_duplicates(loaded, CORE)
-    outcomes = [_settle(outcome, duplicates) for outcome in outcomes]
+    conflicts = {**find_tangles(loaded), **find_duplicates(loaded, CORE)}
+    outcomes = [_settle(outcome, conflicts) for outcome in outcomes]
     for outcome in outcomes:
         if outcome.record.state is State.FAILED:
             _log.warning("%s", outcome.record.explain())
@@ -92,7 +97,8 @@ def _load(candidate: Candidate, rehearsal: Rehearsal | None) -> _Outcome:
         record = replace(record, state=State.REHEARSED)
     started = time.perf_counter()
     try:
-        contribution = load_plugin(record.name, candidate.load, record.info)
+        with redirect_stdout(sys.stderr):  # what it prints is no part of what this program says
+            contribution = load_plugin(record.name, candidate.load, record.info)
     except UnavailableError as error:
         record = replace(record, seconds=time.perf_counter() - started)
         return _unavailable(record, error)
@@ -103,12 +109,12 @@ def _load(candidate: Candidate, rehearsal: Rehearsal | None) -> _Outcome:
     return _Outcome(record, contribution)
 
 
-def _settle(outcome: _Outcome, duplicates: Mapping[str, str]) -> _Outcome:
+def _settle(outcome: _Outcome, conflicts: Mapping[str, str]) -> _Outcome:
     record = outcome.record
     if record.state is not State.PROBED:
         return outcome
-    if record.name in duplicates:
-        return _fail(record, PluginError(duplicates[record.name]), Symptom("conflict"))
+    if record.name in conflicts:
+        return _fail(record, PluginError(conflicts[record.name]), Symptom("conflict"))
     return replace(outcome, record=replace(record, state=State.ACTIVE))
 
 

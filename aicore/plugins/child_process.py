@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -14,11 +15,15 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aicore.config import child_environment
+from aicore.plugins.child_report import Lines, read_report
 from aicore.plugins.discovery import Candidate
 from aicore.plugins.endings import Ending
+
+if TYPE_CHECKING:
+    from importlib_metadata import EntryPoint
 
 _SCRIPT = Path(__file__).with_name("_child.py")
 _START_SECONDS = 120.0
@@ -34,13 +39,15 @@ class ChildReport:
     """What is known of a child process.
 
     reason: which step ended it and where, in words; empty when it returned.
-    facts: what it reported at its end, among them `outcome`.
+    facts: what it reported at its end, among them `outcome`; empty unless it returned or raised SystemExit.
+    side_effects: what a process that loads the plugin is left with, in words.
     output: the end of what it wrote to stdout and stderr.
     """
 
     ending: Ending
     reason: str
     facts: Mapping[str, Any] = field(default_factory=dict)
+    side_effects: tuple[str, ...] = ()
     output: str = ""
     seconds: float = 0.0
 
@@ -58,6 +65,35 @@ def run_children(
     limit: seconds that the plugins' own code may take before it counts as hanging.
     done: called with the name of each job that has ended.
     """
+    return _run({name: _loading(candidates) for name, candidates in jobs.items()}, limit, done)
+
+
+def read_in_children(infos: Mapping[str, EntryPoint], limit: float) -> dict[str, ChildReport]:
+    """Execute each info module in a child process of its own, as `run_children` does with plugins.
+
+    The fact `info` of a report is what `PluginInfo.to_json` gave there.
+    """
+    jobs = {name: _Job({"info": entry.value}, frozenset([_package(entry)])) for name, entry in infos.items()}
+    return _run(jobs, limit, lambda name: None)
+
+
+class _Job(NamedTuple):
+    """What `_child.py` shall do, and the top-level packages that it is about."""
+
+    request: dict[str, Any]
+    packages: frozenset[str]
+
+
+def _loading(candidates: Sequence[Candidate]) -> _Job:
+    packages = frozenset(_package(candidate.item.entry) for candidate in candidates if candidate.item)
+    return _Job({"plugins": [_describe(candidate) for candidate in candidates]}, packages)
+
+
+def _package(entry: EntryPoint) -> str:
+    return entry.value.partition(":")[0].partition(".")[0].strip()
+
+
+def _run(jobs: Mapping[str, _Job], limit: float, done: Callable[[str], None]) -> dict[str, ChildReport]:
     waiting = deque(jobs.items())
     running: dict[str, _Child] = {}
     reports: dict[str, ChildReport] = {}
@@ -65,9 +101,9 @@ def run_children(
     try:
         while waiting or running:
             while waiting and len(running) < most:
-                name, candidates = waiting.popleft()
+                name, job = waiting.popleft()
                 try:
-                    running[name] = _Child(candidates, limit)
+                    running[name] = _Child(job, limit)
                 except OSError as error:
                     reports[name] = ChildReport(Ending.NOT_STARTED, f"the child process cannot start: {error}")
             time.sleep(_POLL_SECONDS)
@@ -86,21 +122,21 @@ def run_children(
 class _Child:
     """A child process and its files. Raises OSError when they cannot be made."""
 
-    def __init__(self, candidates: Sequence[Candidate], limit: float) -> None:
-        plugins = [_describe(candidate) for candidate in candidates]
+    def __init__(self, job: _Job, limit: float) -> None:
         self._limit = limit
-        self._packages = {candidate.item.entry.module.partition(".")[0] for candidate in candidates if candidate.item}
+        self._packages = job.packages
         self._folder = tempfile.TemporaryDirectory(prefix="aicore-", ignore_cleanup_errors=True)
         self._report = Path(self._folder.name, "report")
         # A file, as a pipe stays open for as long as a grandchild lives.
         self._output = Path(self._folder.name, "output").open("w+b")  # noqa: SIM115  # `close` closes it
         self._started = time.monotonic()
         self._began: float | None = None
+        self._outlived = False
         request = {
             "path": [os.path.abspath(folder) for folder in sys.path],  # also '', the current folder
             "report": str(self._report),
             "stack_after": limit * 0.9,
-            "plugins": plugins,
+            **job.request,
         }
         try:
             self._process = self._start(json.dumps(request))
@@ -119,10 +155,16 @@ class _Child:
             return None
         if status is None:
             self._kill()
-        steps, facts = _read(self._report)
-        output = self._read_output()
-        ending, reason = self._judge(status, steps[-1] if steps else "", facts, output)
-        return ChildReport(ending, reason, facts, output, now - (self._began or self._started))
+        output, seconds = self._read_output(), now - (self._began or self._started)
+        try:
+            lines = read_report(self._report)
+        except (OSError, ValueError, RecursionError) as error:
+            reason = f"what the child process reports cannot be read, as if the plugin wrote into it: {error}"
+            return ChildReport(Ending.EXITED, reason, output=output, seconds=seconds)
+        ending, reason = self._judge(status, lines, output)
+        effects = _side_effects(status, lines.facts) if ending is Ending.RETURNED else ()
+        facts = lines.facts if ending in (Ending.RETURNED, Ending.EXITED) else {}
+        return ChildReport(ending, reason, facts, effects, output, seconds)
 
     def close(self) -> None:
         """End the child if it runs, and remove its files."""
@@ -145,9 +187,21 @@ class _Child:
         self._output.close()
         self._folder.cleanup()
 
-    def _judge(self, status: int | None, step: str, facts: Mapping[str, Any], output: str) -> tuple[Ending, str]:
+    def _judge(self, status: int | None, lines: Lines, output: str) -> tuple[Ending, str]:
+        step, facts = lines.steps[-1] if lines.steps else "", lines.facts
+        if lines.back:
+            during = next(iter(lines.back.values()))
+            return Ending.REFUSED, f"{during} makes a copy of the process (os.fork), which goes on beside it"
+        if facts.get("error") == "SystemExit":
+            return Ending.EXITED, facts["reason"]
+        if facts and status is None:
+            threads = f": the thread {facts['threads'][0]!r} runs on" if facts.get("threads") else ""
+            reason = f"a process that has loaded it does not end within {self._limit:g} s{threads}"
+            return Ending.HUNG, reason + self._where(output)
+        if facts and self._outlived:
+            return Ending.REFUSED, "it leaves a copy of the process (os.fork) that outlives it and keeps its files open"
         if facts:
-            return (Ending.EXITED, facts["reason"]) if facts.get("error") == "SystemExit" else (Ending.RETURNED, "")
+            return Ending.RETURNED, ""
         if not step:
             last = output.strip().rpartition("\n")[2] or f"no answer, status {status}"
             return Ending.NOT_STARTED, f"the child process ended before it touched the plugin: {last}"
@@ -183,6 +237,7 @@ class _Child:
             return process.poll()  # this process ignores SIGCHLD, so the child is reaped already
         if not ended:
             return None
+        self._outlived = bool(self._running_copies())
         self._kill()
         return process.returncode
 
@@ -190,6 +245,9 @@ class _Child:
         process = self._process
         if process.returncode is not None:
             return
+        for copy in self._running_copies():  # they may have left the group
+            with contextlib.suppress(OSError):
+                os.kill(copy, signal.SIGKILL)
         try:
             if hasattr(os, "killpg"):
                 os.killpg(process.pid, signal.SIGKILL)  # its children too, which may outlive it
@@ -202,8 +260,15 @@ class _Child:
         except subprocess.TimeoutExpired:
             pass  # in a driver's call that no signal ends; the system removes it later
 
+    def _running_copies(self) -> list[int]:
+        """Copies that the plugin made of the child, and that still run."""
+        try:
+            return read_report(self._report).running()
+        except (OSError, ValueError):  # a report that nobody can read, which the verdict says
+            return []
 
-def _describe(candidate: Candidate) -> dict[str, str]:
+
+def _describe(candidate: Candidate) -> dict[str, Any]:
     record, item = candidate.record, candidate.item
     if item is None:
         raise ValueError(f"{record.label} is given as a module, which no other process can import")
@@ -212,25 +277,17 @@ def _describe(candidate: Candidate) -> dict[str, str]:
         "distribution": record.distribution,
         "version": record.version,
         "value": item.entry.value,
-        "info": candidate.info.value if candidate.info else "",
+        "info": record.info.to_json() if record.info else None,
     }
 
 
-def _read(report: Path) -> tuple[list[str], dict[str, Any]]:
-    """Steps that began, and the facts of the end if it was reached."""
-    steps: list[str] = []
-    facts: dict[str, Any] = {}
-    lines = report.read_text(encoding="utf-8").splitlines() if report.exists() else []
-    for line in lines:
-        try:
-            entry = json.loads(line)
-        except json.JSONDecodeError:
-            continue  # the process ended while it wrote
-        if "step" in entry:
-            steps.append(entry["step"])
-        else:
-            facts = entry
-    return steps, facts
+def _side_effects(status: int | None, facts: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a process is left with that has loaded the plugin: changes, processes, another status at its end."""
+    effects = [f"changes {name}" for name in facts.get("changes", ())]
+    if status:
+        name = _signal_name(status)
+        effects.append(f"makes the process crash with {name} at its end" if name else f"ends it with status {status}")
+    return tuple(effects)
 
 
 def _signal_name(status: int) -> str:

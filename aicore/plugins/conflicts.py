@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
-from typing import NamedTuple, TypeAlias
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from aicore.errors import AicoreError
 from aicore.plugins.device_names import parse_device
 from aicore.plugins.loading import Contribution
 from aicore.plugins.states import PluginRecord
+
+if TYPE_CHECKING:
+    from aicore.passes import Pass
 
 Loaded: TypeAlias = Mapping[str, tuple[PluginRecord, Contribution]]
 """What was loaded, by the plugin's name."""
@@ -42,6 +46,34 @@ def find_duplicates(loaded: Loaded, core_ops: Collection[str]) -> dict[str, str]
     return reasons
 
 
+def find_tangles(loaded: Loaded) -> dict[str, str]:
+    """Plugins whose passes have no order together, though those of each one alone have, with the reason.
+
+    They are those without any one of which there is an order; all that have passes, where there is no such plugin.
+    """
+    having = {name: contribution.passes for name, (_, contribution) in loaded.items() if contribution.passes}
+    problem = _tangle(having)
+    if len(having) < 2 or not problem:
+        return {}
+    guilty = [name for name in having if not _tangle({k: v for k, v in having.items() if k != name})] or list(having)
+    reason = f"the passes of {_labels(guilty, loaded)} have no order together: {problem}"
+    return dict.fromkeys(guilty, reason)
+
+
+def _tangle(passes: Mapping[str, Iterable[Pass]]) -> str:
+    """Why the passes have no order; two of one name are another conflict, and one of them will do here."""
+    if not passes:
+        return ""
+    from aicore.passes import default_passes  # a listing of plugins needs none of it
+
+    unique = {one.name: one for several in passes.values() for one in several}
+    try:
+        default_passes(unique.values())
+    except AicoreError as error:
+        return str(error)
+    return ""
+
+
 def find_owners(loaded: Loaded) -> tuple[dict[str, str], dict[str, Contest]]:
     """The plugin that launches each device, and each device without a clear owner.
 
@@ -71,7 +103,8 @@ def _claims(contribution: Contribution) -> Iterator[Claim]:
     for op in contribution.ops:
         yield "op", op.__name__
     for kernel in contribution.kernels:
-        yield "kernel", kernel.device, kernel.variant, kernel.op.__module__, kernel.op.__qualname__
+        held = () if kernel.wraps is None else (kernel.wraps.__module__, kernel.wraps.__qualname__)
+        yield "kernel", kernel.device, kernel.variant, kernel.op.__module__, kernel.op.__qualname__, *held
     for a_pass in contribution.passes:
         yield "pass", a_pass.name
 
@@ -88,8 +121,8 @@ def _losers(claim: Claim, names: list[str], loaded: Loaded) -> list[str]:
 
 def _describe(claim: Claim) -> str:
     if claim[0] == "kernel":
-        _, device, variant, _, op = claim
-        return f"kernel {variant!r} of {op} on {device}"
+        _, device, variant, _, op, *held = claim
+        return f"kernel {variant!r} of {op}{f'({held[-1]})' if held else ''} on {device}"
     return f"{claim[0]} {claim[1]!r}"
 
 

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import functools
 import os
-import sys
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from importlib.machinery import ModuleSpec, PathFinder
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
-from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from importlib.util import find_spec, spec_from_file_location
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import aicore
 from aicore.config import Config
-from aicore.errors import ConfigError, PluginError
-from aicore.plugins.info import API_VERSION, PluginInfo
+from aicore.errors import ConfigError, error_text
+from aicore.plugins.info import API_VERSION
 from aicore.plugins.states import PluginRecord, State
 
 if TYPE_CHECKING:
     from typing import Protocol
 
     from importlib_metadata import EntryPoint
+
+    from aicore.plugins.info_rehearsal import Introduction
 
     class Distribution(Protocol):
         """The part of an installed distribution that aicore reads; importlib-metadata's own name for it varies."""
@@ -59,14 +59,12 @@ class Installed(NamedTuple):  # as in Candidate: a dataclass would cost discover
 class Candidate(NamedTuple):
     """A plugin and the call that imports it.
 
-    item, info: its entry points in the groups of plugins and of infos; None when it was not installed but given as a
-    module, or says nothing about itself.
+    item: its entry point; None when it was not installed but given as a module.
     """
 
     record: PluginRecord
     load: Callable[[], object]
     item: Installed | None = None
-    info: EntryPoint | None = None
 
 
 def core_version() -> str:
@@ -75,26 +73,38 @@ def core_version() -> str:
 
 
 def installed(group: str) -> list[Installed]:
-    """Entry points of one group, by name. The environment is scanned once per process, at the first call."""
+    """Entry points of one group, by name. The environment is scanned once per process, at the first call.
+
+    A distribution whose metadata cannot be read is left out, logged, and among `ruins`; it hides no other.
+    """
     with _scan_lock:
-        found = _scan()
+        found = _scan().found
     return [item for item in found if item.entry.group == group]
 
 
-def discover(config: Config) -> tuple[Candidate, ...]:
+def discover(config: Config, afresh: Collection[str] = ()) -> tuple[Candidate, ...]:
     """Every installed plugin by name, up to the state compatible, disabled, incompatible or failed.
 
+    afresh: plugins that are asked again what they say about themselves, whatever is remembered.
     Raises ConfigError when `config` selects or disables a plugin that is not installed.
     """
     by_name: dict[str, list[Installed]] = defaultdict(list)
     for item in installed(PLUGINS):
         by_name[item.entry.name].append(item)
     check_selection(config, by_name)
-    infos = {(item.entry.name, item.label): item.entry for item in installed(INFOS)}
+    records = [(item, _examine(item, rivals, config)) for rivals in by_name.values() for item in rivals]
+    modules = {(item.entry.name, item.label): item for item in installed(INFOS)}
+    infos = {
+        record.name: modules[record.name, item.label]
+        for item, record in records
+        if record.state is State.COMPATIBLE and (record.name, item.label) in modules
+    }
+    introductions = _introductions(infos, config, afresh)
     return tuple(
-        _candidate(item, infos.get((name, item.label)), rivals, config)
-        for name, rivals in by_name.items()
-        for item in rivals
+        Candidate(
+            _introduced(record, introductions[record.name]) if record.name in infos else record, item.entry.load, item
+        )
+        for item, record in records
     )
 
 
@@ -118,37 +128,92 @@ def disabled_reason(name: str, config: Config) -> str:
     return ""
 
 
-def read_info(entry: EntryPoint) -> PluginInfo:
-    """Execute the info module alone: importing its package could import a GPU library, or crash."""
-    module = sys.modules.get(entry.module)
-    if module is None:
-        spec = find_module(entry.module)
-        if spec is None or spec.loader is None:
-            raise PluginError(f"there is no module {entry.module}")
-        module = module_from_spec(spec)
-        spec.loader.exec_module(module)
-    info = attrgetter(entry.attr or "INFO")(module)
-    if not isinstance(info, PluginInfo):
-        raise PluginError(f"expected a PluginInfo, got {type(info).__name__}")
-    return info
+def ruins() -> tuple[Ruin, ...]:
+    """Distributions that the scan left out; it is made at the first call of this or of `installed`."""
+    with _scan_lock:
+        return _scan().ruins
+
+
+class Ruin(NamedTuple):
+    """A distribution whose metadata cannot be read: where it is, and why not."""
+
+    place: str
+    problem: str
+
+    @property
+    def fix(self) -> str:
+        name = os.path.basename(self.place).partition("-")[0]
+        return f"pip install --force-reinstall {name}, or remove {self.place}"
+
+
+class _Scan(NamedTuple):
+    found: tuple[Installed, ...]
+    ruins: tuple[Ruin, ...]
 
 
 @functools.cache
-def _scan() -> tuple[Installed, ...]:
+def _scan() -> _Scan:
     import importlib_metadata  # costs 50 ms that `import aicore` must not pay
 
+    broken: dict[str, Ruin] = {}
+    try:
+        entries = list(importlib_metadata.entry_points())
+    except Exception:  # noqa: BLE001  # a single line of any distribution, however unrelated, is enough
+        entries = _readable_entries(importlib_metadata.distributions(), broken)
     origins: dict[int, tuple[str, str, tuple[str, ...]]] = {}
     found = []
-    for entry in importlib_metadata.entry_points():
-        if entry.group in (PLUGINS, INFOS, COMMANDS):
+    for entry in entries:
+        if entry.group not in (PLUGINS, INFOS, COMMANDS):
+            continue
+        try:
             origin = origins.get(id(entry.dist)) or _read_metadata(entry)
-            origins[id(entry.dist)] = origin
-            found.append(Installed(entry, *origin))
-    return tuple(sorted(found, key=lambda item: (item.entry.name, item.label)))
+            entry.module, entry.attr  # noqa: B018  # raise for a text that is no reference to an object
+        except Exception as error:  # noqa: BLE001  # see above
+            _add_ruin(entry.dist, error, broken)
+            continue
+        origins[id(entry.dist)] = origin
+        found.append(Installed(entry, *origin))
+    if broken:
+        _say(broken.values())
+    return _Scan(tuple(sorted(found, key=lambda item: (item.entry.name, item.label))), tuple(broken.values()))
+
+
+def _readable_entries(distributions: Iterable[Any], broken: dict[str, Ruin]) -> list[EntryPoint]:
+    """Entry points of every distribution that can be read; of two of one name the first, as Python imports it."""
+    names: set[str] = set()
+    entries: list[EntryPoint] = []
+    for dist in distributions:
+        try:
+            name = read_headers(dist).get("name", [place_of(dist)])[0].lower().replace("-", "_").replace(".", "_")
+            if name not in names:
+                entries += dist.entry_points
+        except Exception as error:  # noqa: BLE001  # see _scan
+            _add_ruin(dist, error, broken)
+            continue
+        names.add(name)
+    return entries
+
+
+def _add_ruin(dist: object, error: Exception, broken: dict[str, Ruin]) -> None:
+    place = place_of(dist)
+    broken[place] = Ruin(place, error_text(error))
+
+
+def _say(broken: Iterable[Ruin]) -> None:
+    from aicore.plugins.verdicts import log  # not needed where all is well
+
+    for ruin in broken:
+        text = "the distribution in %s is left out, since its metadata cannot be read: %s; fix: %s"
+        log().warning(text, ruin.place, ruin.problem, ruin.fix)
+
+
+def place_of(dist: Any) -> str:
+    """The folder of a distribution's metadata, where it has one; else that which it is in."""
+    return str(getattr(dist, "_path", None) or dist.locate_file(""))
 
 
 def _read_metadata(entry: EntryPoint) -> tuple[str, str, tuple[str, ...]]:
-    """Name, version and requirements of the entry point's distribution, as far as they can be read."""
+    """Name, version and requirements of the entry point's distribution, as far as they are there."""
     fields = read_headers(entry.dist) if entry.dist else {}
     # Name and version are absent from a half-removed installation, which hides no other.
     return (
@@ -162,7 +227,7 @@ def read_headers(dist: Distribution) -> dict[str, list[str]]:
     """The fields of a distribution's metadata by name in lower case, without the description.
 
     The general parser costs more than all the rest of discovery, since it imports the email package and takes in the
-    long description.
+    long description. Raises UnicodeDecodeError or OSError for what is no text.
     """
     text = dist.read_text("METADATA") or dist.read_text("PKG-INFO") or ""
     fields: dict[str, list[str]] = defaultdict(list)
@@ -172,11 +237,8 @@ def read_headers(dist: Distribution) -> dict[str, list[str]]:
     return dict(fields)
 
 
-def _candidate(item: Installed, info: EntryPoint | None, rivals: list[Installed], config: Config) -> Candidate:
-    return Candidate(_examine(item, info, rivals, config), item.entry.load, item, info)
-
-
-def _examine(item: Installed, info: EntryPoint | None, rivals: list[Installed], config: Config) -> PluginRecord:
+def _examine(item: Installed, rivals: list[Installed], config: Config) -> PluginRecord:
+    """What the metadata alone tells."""
     name = item.entry.name
     record = PluginRecord(name, item.distribution, item.version)
     if reason := disabled_reason(name, config):
@@ -191,26 +253,33 @@ def _examine(item: Installed, info: EntryPoint | None, rivals: list[Installed], 
         )
     if reason := _unmet_requirement(item):
         return _skewed(record, reason)
+    return replace(record, state=State.COMPATIBLE)
+
+
+def _introductions(infos: dict[str, Installed], config: Config, afresh: Collection[str]) -> dict[str, Introduction]:
+    if not infos:
+        return {}
+    from aicore.plugins.info_rehearsal import introduce  # imports this module
+
+    return introduce(infos, config, afresh)
+
+
+def _introduced(record: PluginRecord, introduction: Introduction) -> PluginRecord:
+    """What the plugin's INFO adds, or the lack of one."""
+    info = introduction.info
     if info is None:
-        return replace(record, state=State.COMPATIBLE)
-    return _with_info(record, info)
+        from aicore.plugins.symptoms import advice, symptom_of_info  # not needed for healthy plugins
 
-
-def _with_info(record: PluginRecord, entry: EntryPoint) -> PluginRecord:
-    try:
-        info = read_info(entry)
-    except (KeyboardInterrupt, GeneratorExit):
-        raise
-    except BaseException as error:  # noqa: BLE001
-        # Whatever a plugin does wrong, SystemExit included, the host goes on.
-        reason = f"{entry.value} cannot be read: {type(error).__name__}: {error}"
-        fix = upgrade_advice(record.distribution)
-        return replace(record, state=State.FAILED, finding="import error", reason=reason, fix=fix)
+        symptom = symptom_of_info(introduction.ending, introduction.reason)
+        return replace(
+            record, state=State.FAILED, finding=symptom.finding, reason=introduction.reason,
+            fix=advice(symptom, record), seconds=introduction.seconds,
+        )  # fmt: skip
     record = replace(record, info=info)
     if info.api_version != API_VERSION:
         reason = f"made for plugin API {info.api_version}, but aicore {core_version()} has {API_VERSION}"
         return _skewed(record, reason)
-    return replace(record, state=State.COMPATIBLE)
+    return record
 
 
 def _skewed(record: PluginRecord, reason: str) -> PluginRecord:
@@ -282,7 +351,7 @@ def _plainly_met(specifier: str, version: str) -> bool:
 def _release(version: str) -> tuple[int, ...]:
     """The numbers of a plain version, comparable as PEP 440 says: 0.1 is 0.1.0. Nothing for any other version."""
     numbers = version.strip().split(".")
-    if not all(number.isdecimal() for number in numbers):
+    if not all(number.isascii() and number.isdecimal() for number in numbers):
         return ()
     while len(numbers) > 1 and not int(numbers[-1]):
         numbers.pop()

@@ -29,7 +29,7 @@ Status: TypeAlias = Literal["ok", "disabled", "unavailable", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """One plugin: whether it can be used, why not, and what to do.
+    """One plugin: whether it can be used, why not, and what to do; of one with side effects, also when it can.
 
     devices: those that it found. details: the end of a traceback or of its output.
     """
@@ -82,7 +82,8 @@ def examine(config: Config, name: str | None = None, done: Callable[[str], None]
     done: called with the name of each plugin that was tried.
     Raises PluginError when no plugin of this name is installed, ConfigError as `discover` does.
     """
-    candidates = discover(config if name is None else _enable(name, config))
+    afresh = {item.entry.name for item in installed(PLUGINS) if name in (None, item.entry.name)}
+    candidates = discover(config if name is None else _enable(name, config), afresh)
     wanted = [c for c in candidates if name in (None, c.record.name)]
     problems = examine_surroundings()
     usable = [c for c in candidates if c.record.state is State.COMPATIBLE]
@@ -123,7 +124,7 @@ def _diagnose(candidate: Candidate, report: ChildReport | None, problems: Sequen
         status: Status = "disabled" if record.state is State.DISABLED else "failed"
         return Diagnosis(record, status, record.finding, record.reason, record.fix)
     if report.outcome == "loaded":
-        return Diagnosis(record, "ok", devices=tuple(report.facts["devices"]), seconds=report.seconds)
+        return _healthy(record, report)
     reason, fix = report.reason or report.facts["reason"], report.facts.get("fix", "")
     symptom = _symptom(report, reason)
     status = "unavailable" if report.outcome == "unavailable" else "failed"
@@ -134,6 +135,15 @@ def _diagnose(candidate: Candidate, report: ChildReport | None, problems: Sequen
     fix = fix or (symptom.fix or _ABSENT if status == "unavailable" else advice(symptom, record))
     details = (report.facts.get("traceback") or report.output)[-_DETAIL_CHARACTERS:]
     return Diagnosis(record, status, symptom.finding, reason, fix, (), report.seconds, details)
+
+
+def _healthy(record: PluginRecord, report: ChildReport) -> Diagnosis:
+    found = Diagnosis(record, "ok", devices=tuple(report.facts["devices"]), seconds=report.seconds)
+    if not report.side_effects:
+        return found
+    reason = f"loading it {', '.join(report.side_effects)}"
+    fix = advice(Symptom("side effects"), record)
+    return replace(found, finding="side effects", reason=reason, fix=fix)
 
 
 def _symptom(report: ChildReport, reason: str) -> Symptom:
@@ -168,7 +178,17 @@ def _try_together(
         return list(diagnoses), [Problem(finding, reason, fix)]
     records = {record["name"]: record for record in report.facts["records"]}
     contested = {parse_device(device).position: reason for device, reason in report.facts["contested"]}
-    return [_correct(diagnosis, records, contested) for diagnosis in diagnoses], []
+    corrected = [_correct(diagnosis, records, contested) for diagnosis in diagnoses]
+    return [_suspect(diagnosis, diagnoses) for diagnosis in corrected], []
+
+
+def _suspect(diagnosis: Diagnosis, diagnoses: Sequence[Diagnosis]) -> Diagnosis:
+    """What only fails after others were loaded may fail for what those changed."""
+    others = [d for d in diagnoses if d.finding == "side effects" and d.record.name != diagnosis.record.name]
+    if diagnosis.finding != "conflict" or not others:
+        return diagnosis
+    suspects = "; ".join(f"{other.record.name}: {other.reason}" for other in others)
+    return replace(diagnosis, reason=f"{diagnosis.reason}; beside it, {suspects}")
 
 
 def _correct(

@@ -14,5 +14,7 @@ class Ending(StrEnum):
     HUNG = "hung"
     EXITED = "exited"
     """It ended the process, or tried to."""
+    REFUSED = "refused"
+    """It gave control back, but not as it was: a copy of the process goes on beside it."""
     NOT_STARTED = "not started"
     """The child came to an end before it touched the plugin, which is no fault of the plugin."""

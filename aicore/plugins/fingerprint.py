@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
+import functools
 import os
-import platform
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aicore.errors import error_text
 from aicore.plugins.discovery import Installed, core_version, find_module, read_headers
 
 if TYPE_CHECKING:
@@ -31,10 +31,17 @@ def fingerprint(item: Installed) -> dict[str, str]:
         "module": item.entry.value,
         "distribution": item.label,
         "aicore": core_version(),
-        "python": f"{sys.implementation.name} {platform.python_version()} {platform.machine()} {sys.prefix}",
+        "python": python_identity(),
         "requirements": ", ".join(sorted(set(_requirements(item)))),
         "files": _digest(item),
     }
+
+
+@functools.cache
+def python_identity() -> str:
+    """The Python environment that this process runs in."""
+    machine = os.uname().machine if hasattr(os, "uname") else ""  # on Windows `sys.version` has it
+    return f"{sys.implementation.name} {sys.version} {machine} {sys.prefix}"
 
 
 def _requirements(item: Installed) -> Iterator[str]:
@@ -48,29 +55,38 @@ def _requirements(item: Installed) -> Iterator[str]:
             versions = read_headers(distribution(name[0])).get("version", ["unknown"])
         except PackageNotFoundError:
             versions = ["absent"]
+        except (UnicodeDecodeError, OSError):
+            versions = ["unreadable"]
         yield f"{name[0]} {versions[0]}"
 
 
 def _digest(item: Installed) -> str:
+    import hashlib  # costs milliseconds that discovery alone need not pay
+
     found: dict[str, str] = {}
-    for path in (*_listed(item), *_in_package(item)):
+    for path in (*listed_files(item)[0], *_in_package(item)):
         if not path.endswith(".pyc"):
-            found[path] = _stamp(path)
+            found[path] = stamp(path)
     text = "\n".join(f"{path} {stamp}" for path, stamp in sorted(found.items()))
     return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
 
 
-def _stamp(path: str) -> str:
+def stamp(path: str) -> str:
+    """Size and time of change of a file."""
     try:
         status = os.stat(path)
-    except OSError:
+    except (OSError, ValueError):  # ValueError: a name that no file can have
         return "absent"
     return f"{status.st_size} {status.st_mtime_ns}"
 
 
-def _listed(item: Installed) -> Iterator[str]:
-    for file in (item.entry.dist and item.entry.dist.files) or ():
-        yield os.path.normpath(str(file.locate()))
+def listed_files(item: Installed) -> tuple[list[str], str]:
+    """Every file that the distribution lists, and why its list cannot be read, or an empty text."""
+    try:
+        files = (item.entry.dist and item.entry.dist.files) or ()
+        return [os.path.normpath(str(file.locate())) for file in files], ""
+    except Exception as error:  # noqa: BLE001  # a parser of several formats raises several errors
+        return [], error_text(error)
 
 
 def _in_package(item: Installed) -> Iterator[str]:

@@ -27,13 +27,22 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What `probe` found: the devices that can be used now, or why there are none and what would cure it."""
+    """What `probe` found: the devices that can be used now, or why there are none and what would cure it.
+
+    Raises TypeError unless devices is a tuple or a list, and reason and fix are texts; ValueError for neither devices
+    nor a reason.
+    """
 
     devices: tuple[Device, ...] = ()
     reason: str = ""
     fix: str = ""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.devices, (tuple, list)):
+            raise TypeError(f"devices of a Probe is a {type(self.devices).__name__}; give a tuple")
+        for name in ("reason", "fix"):
+            if not isinstance(value := getattr(self, name), str):
+                raise TypeError(f"{name} of a Probe is a {type(value).__name__}; give a text")
         if not self.devices and not self.reason:
             raise ValueError("a Probe without devices needs a reason")
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pluggy
 
-from aicore.errors import AicoreError, PluginError
+from aicore.errors import AicoreError, PluginError, error_text
 from aicore.plugins import hookspecs
+from aicore.plugins.checks import check_devices, check_kernel, check_op, check_order, check_pass
 from aicore.plugins.device_names import parse_device
 from aicore.plugins.hookspecs import HOOKS, PROJECT, Probe
 from aicore.plugins.info import PluginInfo
@@ -61,19 +62,23 @@ def load_plugin(
         begin(IMPORT)
     with step(IMPORT):
         plugin = load()
-    # A manager for each plugin: its hooks are called alone, and a bad one never touches the others.
-    manager = _checked(name, plugin)
+    # Names, iteration and representation of what the plugin gives are code of the plugin, too.
+    with step("checking what it implements"):
+        # A manager for each plugin: its hooks are called alone, and a bad one never touches the others.
+        manager = _checked(name, plugin)
     if begin:
         manager.add_hookcall_monitoring(lambda hook, implementations, arguments: begin(hook), lambda *_: None)
     _check_kind(manager, info)
-    devices = _probe(manager, info)
-    return Contribution(
-        devices=devices,
-        ops=tuple(_ops(manager)),
-        kernels=tuple(_kernels(manager, name)),
-        passes=tuple(_passes(manager)),
-        launch=_launcher(manager, name) if devices else None,
-    )
+    with step("checking what it returned"):
+        devices = _probe(manager, info)
+        ops = _listed(manager, "register_ops", check_op)
+        kernels = _listed(manager, "register_kernels", check_kernel)
+        passes = _listed(manager, "register_passes", check_pass)
+        if passes:
+            check_order(passes)
+        kernels = [kernel.of_plugin(name) for kernel in kernels]
+    launch = _launcher(manager, name) if devices else None
+    return Contribution(devices, tuple(ops), tuple(kernels), tuple(passes), launch)
 
 
 @contextmanager
@@ -84,7 +89,7 @@ def step(what: str) -> Iterator[None]:
     except (KeyboardInterrupt, GeneratorExit, PluginError):
         raise
     except BaseException as error:
-        raise PluginError(f"{what} raised {type(error).__name__}: {error}") from error
+        raise PluginError(f"{what} raised {error_text(error)}") from error
 
 
 def _checked(name: str, plugin: object) -> pluggy.PluginManager:
@@ -98,6 +103,8 @@ def _checked(name: str, plugin: object) -> pluggy.PluginManager:
     unmarked = [hook for hook in HOOKS if callable(getattr(plugin, hook, None)) and not _implements(manager, hook)]
     if unmarked:
         raise PluginError(f"{unmarked[0]} is not marked with @hookimpl, so it would never be called")
+    if not any(_implements(manager, hook) for hook in HOOKS):
+        raise PluginError(f"it implements none of the hooks {', '.join(HOOKS)}")
     return manager
 
 
@@ -117,8 +124,6 @@ def _check_kind(manager: pluggy.PluginManager, info: PluginInfo | None) -> None:
 
 
 def _probe(manager: pluggy.PluginManager, info: PluginInfo | None) -> tuple[Device, ...]:
-    from aicore.runtime.device import Device  # needs NumPy, which listing plugins does not
-
     if not _implements(manager, "probe"):
         return ()
     found = _call(manager, "probe")
@@ -126,56 +131,21 @@ def _probe(manager: pluggy.PluginManager, info: PluginInfo | None) -> tuple[Devi
         raise PluginError(f"probe returned {type(found).__name__}; return a Probe")
     if not found.devices:
         raise UnavailableError(found.reason, found.fix)
-    positions = set()
-    for device in found.devices:
-        if not isinstance(device, Device):
-            raise PluginError(f"probe returned {device!r}, which lacks a part of aicore.runtime.Device")
-        name = parse_device(device.name)
-        if device.kind != name.kind:
-            raise PluginError(f"probe returned device {device.name!r}, whose kind {device.kind!r} is another")
-        if info is not None and name.kind not in info.devices:
-            raise PluginError(f"probe returned device {device.name!r}, but INFO.devices is {info.devices!r}")
-        if name.position in positions:
-            raise PluginError(f"probe returned device {device.name!r} twice")
-        positions.add(name.position)
+    check_devices(found.devices, info)
     return tuple(found.devices)
 
 
-def _ops(manager: pluggy.PluginManager) -> Iterator[type[Op]]:
-    from aicore.ir import Op  # see _probe
-
-    for item in _listed(manager, "register_ops"):
-        if not (isinstance(item, type) and issubclass(item, Op)):
-            raise PluginError(f"register_ops returned {item!r}, which is no subclass of Op")
-        yield item
-
-
-def _kernels(manager: pluggy.PluginManager, name: str) -> Iterator[Kernel]:
-    from aicore.kernels import Kernel  # see _probe
-
-    for item in _listed(manager, "register_kernels"):
-        if not isinstance(item, Kernel):
-            raise PluginError(f"register_kernels returned {item!r}, which is no Kernel; make one with @kernel")
-        yield replace(item, plugin=name)
-
-
-def _passes(manager: pluggy.PluginManager) -> Iterator[Pass]:
-    for item in _listed(manager, "register_passes"):
-        if isinstance(item, type) or not isinstance(getattr(item, "name", None), str):
-            raise PluginError(f"register_passes returned {item!r}, which is no instance of a Pass")
-        if not callable(getattr(item, "apply", None)):
-            raise PluginError(f"register_passes returned {item!r}, which has no method apply")
-        yield item
-
-
-def _listed(manager: pluggy.PluginManager, hook: str) -> list[Any]:
-    """What a register hook returned, or nothing when the plugin does not implement it."""
+def _listed(manager: pluggy.PluginManager, hook: str, check: Callable[[Any], None]) -> list[Any]:
+    """What a register hook returned, each item checked; nothing when the plugin does not implement it."""
     if not _implements(manager, hook):
         return []
     items = _call(manager, hook)
     if not isinstance(items, (list, tuple)):
         raise PluginError(f"{hook} returned {type(items).__name__}; return a list")
-    return list(items)
+    items = list(items)
+    for item in items:
+        check(item)
+    return items
 
 
 def _call(manager: pluggy.PluginManager, hook: str) -> object:
@@ -184,15 +154,18 @@ def _call(manager: pluggy.PluginManager, hook: str) -> object:
 
 
 def _launcher(manager: pluggy.PluginManager, name: str) -> Callable[[Plan], Executable]:
+    from aicore.runtime import Executable  # needs NumPy, which listing plugins does not
+
     def launch(plan: Plan) -> Executable:
         try:
-            executable: Executable | None = manager.hook.launch(plan=plan)
-        except AicoreError:
+            executable = manager.hook.launch(plan=plan)
+        except (AicoreError, KeyboardInterrupt, GeneratorExit):
             raise
-        except Exception as error:
-            raise PluginError(f"plugin {name} could not launch: {type(error).__name__}: {error}") from error
-        if executable is None:
-            raise PluginError(f"plugin {name} could not launch: launch returned None")
+        except BaseException as error:
+            raise PluginError(f"plugin {name} could not launch: {error_text(error)}") from error
+        if not isinstance(executable, Executable):
+            what = "None" if executable is None else f"{type(executable).__name__}, which is no Executable"
+            raise PluginError(f"plugin {name} could not launch: launch returned {what}")
         return executable
 
     return launch

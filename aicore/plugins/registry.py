@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from aicore.config import Config, from_environment
@@ -67,7 +68,8 @@ class PluginRegistry:
         """A registry of plugins given as modules by name; no entry point is read, and no other plugin is used.
 
         infos: what the plugins say about themselves; where absent, a module's own INFO if it has one.
-        Raises ConfigError when the configuration names a plugin that is not given.
+        Raises ConfigError when the configuration names a plugin that is not given, PluginError for an INFO of another
+        type.
         """
         config = Config() if config is None else config
         check_selection(config, modules)
@@ -93,12 +95,19 @@ class PluginRegistry:
             if self._activating:
                 raise PluginError("a plugin asks for the registry while it is being loaded; its hooks must only return")
             if self._activated is None:
-                self._activating = True
-                try:
+                with self.loading():
                     self._activated = activate(self._candidates, self._config)
-                finally:
-                    self._activating = False
             return self._activated
+
+    @contextmanager
+    def loading(self) -> Iterator[None]:
+        """While plugins are loaded, other threads wait for the registry, and a plugin that asks for it is refused."""
+        with self._lock:
+            self._activating = True
+            try:
+                yield
+            finally:
+                self._activating = False
 
     @property
     def ops(self) -> Mapping[str, type[Op]]:
@@ -226,18 +235,46 @@ def _given(name: str, module: object, info: PluginInfo | None, config: Config) -
         state=State.DISABLED if reason else State.COMPATIBLE,
         finding="disabled" if reason else "",
         reason=reason,
-        info=info or getattr(module, "INFO", None),
+        info=info or _own_info(name, module),
     )
     return Candidate(record, lambda: module)
 
 
-_process_lock = threading.Lock()
+def _own_info(name: str, module: object) -> PluginInfo | None:
+    info = getattr(module, "INFO", None)
+    if info is not None and type(info) is not PluginInfo:
+        raise PluginError(f"INFO of the module given as {name} is a {type(info).__name__}; it must be a PluginInfo")
+    return info
+
+
+_process_lock = threading.RLock()
+_stand_in: PluginRegistry | None = None
+_discovering = False
 
 
 def plugin_registry() -> PluginRegistry:
-    """The registry of this process, made at the first call from the environment as it is then."""
+    """The registry of this process, made at the first call from the environment as it is then.
+
+    Raises PluginError when a plugin's info module asks for it, which is executed to make it.
+    """
+    global _discovering  # noqa: PLW0603  # as the cache of `_discovered`, of this process
     with _process_lock:  # the cache alone would let two threads make one each
-        return _discovered()
+        if _stand_in is not None:
+            return _stand_in
+        if _discovering:
+            raise PluginError("an info module asks for the registry; it must only define INFO")
+        _discovering = True
+        try:
+            return _discovered()
+        finally:
+            _discovering = False
+
+
+def stand_in() -> PluginRegistry:
+    """A registry without plugins that is this process's from now on: for a child process that loads given ones."""
+    global _stand_in  # noqa: PLW0603  # see plugin_registry
+    _stand_in = PluginRegistry((), Config())
+    return _stand_in
 
 
 @functools.cache

@@ -15,7 +15,7 @@ from aicore.config import Config
 from aicore.plugins.discovery import Candidate
 from aicore.plugins.endings import Ending
 from aicore.plugins.fingerprint import fingerprint
-from aicore.plugins.verdicts import Verdict, VerdictCache
+from aicore.plugins.verdicts import Verdict, VerdictCache, keep_or_say, now
 
 if TYPE_CHECKING:
     from aicore.plugins.child_process import ChildReport
@@ -59,16 +59,8 @@ def remember(candidate: Candidate, report: ChildReport, limit: float, cache: Ver
     if candidate.item is None or report.ending is Ending.NOT_STARTED:
         _log.warning("plugin %s is used without a rehearsal: %s", candidate.record.label, report.reason)
         return None
-    from datetime import UTC, datetime  # not needed while verdicts are remembered
-
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    verdict = Verdict(report.ending, report.reason, limit, round(report.seconds, 3), now)
-    if problem := cache.keep(fingerprint(candidate.item), verdict):
-        _log.warning(
-            "the verdict on plugin %s cannot be kept in %s, so that each process tries it anew: %s; fix: set "
-            "AICORE_CACHE_DIR to a folder that can be written",
-            candidate.record.name, cache.folder, problem,
-        )  # fmt: skip
+    verdict = Verdict(report.ending, report.reason, limit, round(report.seconds, 3), now())
+    keep_or_say(cache, fingerprint(candidate.item), verdict)
     return verdict
 
 

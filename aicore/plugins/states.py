@@ -44,10 +44,12 @@ Finding: TypeAlias = Literal[
     "hang",
     "exit",
     "broken hook",
+    "side effects",
     "conflict",
     "API skew",
     "two CuPy wheels",
     "foreign aicore",
+    "broken metadata",
     "not tried",
 ]
 """Classes of reasons why a plugin is not used. `not tried`: its child process could not start, no fault of its own."""

@@ -6,7 +6,9 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from aicore.plugins.discovery import read_headers
+from aicore.errors import error_text
+from aicore.plugins.discovery import PLUGINS, Ruin, installed, place_of, read_headers, ruins
+from aicore.plugins.fingerprint import listed_files
 from aicore.plugins.states import Finding
 
 if TYPE_CHECKING:
@@ -28,8 +30,32 @@ def examine_surroundings() -> list[Problem]:
     """Every known defect of what is installed. Imports nothing of it."""
     from importlib_metadata import distributions
 
-    installed = [(name, dist) for dist in distributions() if (name := _name(dist))]
-    return [*_foreign_aicore(installed), *_several_cupys(name for name, _ in installed)]
+    broken = {ruin.place: ruin for ruin in ruins()}
+    named: list[tuple[str, Distribution]] = []
+    for dist in distributions():
+        try:
+            named.append((_name(dist), dist))
+        except (UnicodeDecodeError, OSError) as error:
+            broken.setdefault(place_of(dist), Ruin(place_of(dist), error_text(error)))
+    readable = [(name, dist) for name, dist in named if name and place_of(dist) not in broken]
+    return [
+        *_foreign_aicore(readable),
+        *_several_cupys(name for name, _ in readable),
+        *(
+            Problem("broken metadata", f"{ruin.place} cannot be read: {ruin.problem}", ruin.fix)
+            for ruin in broken.values()
+        ),
+        *_broken_lists(),
+    ]
+
+
+def _broken_lists() -> Iterator[Problem]:
+    """A list of files only tells whether a plugin was edited, so the plugin is used without."""
+    for item in installed(PLUGINS):
+        _, problem = listed_files(item)
+        if problem:
+            reason = f"the list of files of {item.label} cannot be read: {problem}"
+            yield Problem("broken metadata", reason, f"pip install --force-reinstall {item.distribution}")
 
 
 def uses_cupy(requirements: Iterable[str]) -> bool:
@@ -37,9 +63,9 @@ def uses_cupy(requirements: Iterable[str]) -> bool:
     return any(re.match(r"cupy\b", requirement, re.IGNORECASE) for requirement in requirements)
 
 
-def _foreign_aicore(installed: Iterable[tuple[str, Distribution]]) -> Iterator[Problem]:
+def _foreign_aicore(named: Iterable[tuple[str, Distribution]]) -> Iterator[Problem]:
     """The package index has an unrelated project of this name, which a plain `pip install` of a plugin fetches."""
-    for name, dist in installed:
+    for name, dist in named:
         if name != "aicore" or any(entry.value == _OUR_COMMAND for entry in dist.entry_points):
             continue
         version = read_headers(dist).get("version", ["?"])[0]

@@ -23,6 +23,7 @@ _TOOL = r"(?P<name>nvcc|gcc|g\+\+|cc|c\+\+|clang|clang\+\+|cl\.exe|cl|ninja|cmak
 _PATTERNS: tuple[tuple[Finding, str], ...] = (
     ("API skew", r"cannot import name '\w+' from (?:partially initialized module )?'aicore[.']"),
     ("API skew", r"No module named 'aicore[.']|module 'aicore[\w.]*' has no attribute"),
+    ("API skew", r"PluginInfo\.__init__\(\) got an unexpected keyword argument"),
     ("driver too old", r"driver version is insufficient|InsufficientDriver|SYSTEM_DRIVER_MISMATCH"),
     ("driver too old", r"driver\b.*\btoo old|requires (?:an? )?(?:NVIDIA |CUDA )?driver\b.*\d"),
     ("driver too old", r"unsupported toolchain|UNSUPPORTED_PTX_VERSION|InvalidPtxVersion"),
@@ -68,6 +69,14 @@ def symptom_of_ending(ending: Ending) -> Symptom:
     return Symptom(_ENDINGS[ending])
 
 
+def symptom_of_info(ending: Ending, reason: str) -> Symptom:
+    """What it means that a plugin's info module gave no INFO."""
+    if ending is not Ending.RETURNED:
+        return symptom_of_ending(ending)
+    symptom = symptom_of(reason)
+    return Symptom("import error") if symptom.finding == "broken hook" else symptom
+
+
 def advice(symptom: Symptom, record: PluginRecord) -> str:
     """What to do about a plugin that failed, where its own hints do not say it."""
     return (
@@ -86,6 +95,10 @@ def _default(finding: Finding, record: PluginRecord) -> str:
             return f"if it is only slow, AICORE_PLUGIN_TIMEOUT=120; else repair it, {again}"
         case "not tried":
             return "repair what keeps this Python from starting a child process"
+        case "side effects":
+            return (
+                f"pip install --upgrade {record.distribution}, or tell its authors: its import must only define things"
+            )
         case "crash" | "exit":
             return f"pip install --force-reinstall {record.distribution}, {again}"
     return f"pip install --force-reinstall {record.distribution}, which installs what it requires, or tell its authors"
@@ -117,6 +130,7 @@ _ENDINGS: Mapping[Ending, Finding] = {
     Ending.CRASHED: "crash",
     Ending.HUNG: "hang",
     Ending.EXITED: "exit",
+    Ending.REFUSED: "side effects",
     Ending.NOT_STARTED: "not tried",
 }
 _FIXES: Mapping[Finding, Callable[[str], str]] = {

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from aicore.report.packing import pack
 
 OUTCOMES = {
     "passed": ("✓", "right, and run by the device itself"),
     "renamed": ("≡", "right, and no kernel had to run"),
     "fallback": ("↪", "right, but computed by another device"),
     "unsupported": ("–", "refused, as declared"),
+    "skipped": ("∅", "not tried, as its author asked"),
     "expected failure": ("!", "wrong, as expected"),
     "failed": ("✗", "wrong"),
 }
@@ -29,8 +31,8 @@ def parity_page(matrix: Mapping[str, Any], version: str) -> str:
         loader=PackageLoader("aicore.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
-    environment.filters.update(short=_short, ulps=_ulps, heat=_heat)
     rows = matrix["rows"]
+    packed = pack(rows, [column["name"] for column in matrix["columns"]], list(OUTCOMES))
     return environment.get_template("parity.html.j2").render(
         matrix=matrix,
         version=version,
@@ -38,7 +40,8 @@ def parity_page(matrix: Mapping[str, Any], version: str) -> str:
         totals=_totals(matrix),
         dtypes=list(dict.fromkeys(row["dtype"] for row in rows)),
         kinds=list(dict.fromkeys(row["kind"] for row in rows)),
-        data=_embedded(rows),
+        absent=[column["name"] for column in matrix["columns"] if column["reason"]],
+        data=_embedded({**packed, "signs": [sign for sign, _ in OUTCOMES.values()]}),
     )
 
 
@@ -49,39 +52,7 @@ def _totals(matrix: Mapping[str, Any]) -> dict[str, int]:
     return {outcome: count for outcome, count in counts.items() if count}
 
 
-def _embedded(rows: Any) -> str:
+def _embedded(data: Any) -> str:
     """JSON that may stand in a script element: no text of it can close the element, and every number is one of JSON."""
-    text = json.dumps(_plain(rows), ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+    text = json.dumps(data, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _plain(data: Any) -> Any:
-    match data:
-        case dict():
-            return {key: _plain(value) for key, value in data.items()}
-        case list() | tuple():
-            return [_plain(value) for value in data]
-        case float() if not math.isfinite(data):
-            return str(data)
-        case float():
-            return float(f"{data:.4g}")
-    return data
-
-
-def _short(number: float | None) -> str:
-    """An error in few characters; 0 is exact."""
-    if number is None:
-        return ""
-    return "0" if number == 0 else f"{number:.1e}".replace("e-0", "e-").replace("e+0", "e")
-
-
-def _ulps(number: float) -> str:
-    """Units in the last place: fractions where they matter."""
-    return f"{number:.2g}" if number < 10 else f"{number:,.0f}" if number < 1e6 else f"{number:.0e}"
-
-
-def _heat(share: float | None) -> int:
-    """How near an error is to its limit, from 0 (exact) to 4 (beyond)."""
-    if not share:
-        return 0
-    return 1 if share < 0.1 else 2 if share < 0.5 else 3 if share <= 1 else 4

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from aicore.errors import ExecutionError, UnsupportedError
+from aicore.errors import ExecutionError, UnsupportedError, error_text
 from aicore.ir import Builder, Graph, Op, TensorType, Value, as_tuple, constant_value, is_fused, numpy_dtype
 from aicore.kernels import KernelTable
 from aicore.runtime.device import type_of
@@ -31,8 +31,10 @@ class ReferenceEvaluator:
         """
         arrays = tuple(None if a is None else np.asarray(a, order="C") for a in arrays)  # as in a plan, none is a view
         types = [None if a is None else type_of(a) for a in arrays]
-        kernels = [self._table.reference(type(op), self._device), *self._table.serving(op, self._device)]
-        kernel = next((k for k in kernels if k is not None and k.reason_against(op, *types) is None), None)
+        kernel = self._table.reference(type(op), self._device)
+        if kernel is None or kernel.reason_against(op, *types) is not None:
+            kernels = self._table.serving(op, self._device)
+            kernel = next((k for k in kernels if k.reason_against(op, *types) is None), None)
         if kernel is None:
             return self._by_parts(op, arrays)
         values = [None if a is None else constant_value(a) for a in arrays]
@@ -49,8 +51,10 @@ class ReferenceEvaluator:
             with np.errstate(all="ignore"):
                 function = kernel.bind(op, types, arrays, **settings) if kernel.bind else partial(kernel.function, op)
                 results = function(*arrays, **options)
-        except Exception as error:
-            text = f"kernel {kernel.name} failed on {types}: {type(error).__name__}: {error}"
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # SystemExit too: a kernel may be a plugin's
+            text = f"kernel {kernel.name} failed on {types}: {error_text(error)}"
             raise ExecutionError(text) from error
         written = options.get("out")
         return _checked(kernel.name, as_tuple(results if written is None else written), expected)

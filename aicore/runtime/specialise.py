@@ -11,12 +11,12 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from aicore.collector import collector_at_rest
 from aicore.config import FallbackPolicy
 from aicore.errors import ExecutionError
 from aicore.ir import Graph, Node, TensorType, Value, retype
 from aicore.kernels import Choose
 from aicore.runtime.backend import Backend
-from aicore.runtime.collector import collector_at_rest
 from aicore.runtime.control_flow import Arrays, Body, control_flow
 from aicore.runtime.device import HOST, type_of
 from aicore.runtime.executable import Executable

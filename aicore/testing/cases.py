@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from aicore.errors import AicoreError
-from aicore.ir import FLOATS, INTEGERS, Builder, Graph, Node, Op, Sample, Value, as_tuple, dtype_name
+from aicore.errors import AicoreError, ConfigError
+from aicore.ir import DTYPES, FLOATS, INTEGERS, Builder, Graph, Node, Op, Sample, Value, as_tuple, dtype_name
 from aicore.numerics.recast import Recast
 from aicore.testing.layouts import LAYOUTS, lay_out
 
@@ -113,6 +113,19 @@ def conformance_cases(
         if any(fnmatch.fnmatchcase(name, one) for one in patterns):
             found = _cases_of(name, cls, np.random.default_rng(seed))
             yield from (case for case in found if wanted is None or case.dtype in wanted)
+
+
+def check_choice(ops: Mapping[str, type[Op]], pattern: str, dtypes: Iterable[str] | None) -> None:
+    """Raise ConfigError for a part of the pattern that no op matches, and for an unknown element type.
+
+    What such a part meant to select would go untested in silence.
+    """
+    for one in pattern.split(","):
+        if not fnmatch.filter(ops, one.strip()):
+            raise ConfigError(f"no op matches {one.strip()!r}; docs/ops.md lists those of aicore itself")
+    unknown = sorted(set(dtypes or ()) - DTYPES)
+    if unknown:
+        raise ConfigError(f"no element type is called {unknown[0]!r}; there are {', '.join(sorted(DTYPES))}")
 
 
 def dtype_of(sample: Sample) -> str:

@@ -9,15 +9,19 @@ from typing import Any
 import pytest
 
 from aicore.errors import AicoreError
-from aicore.testing.cases import Case
+from aicore.ops import CORE
+from aicore.testing.cases import Case, check_choice
 from aicore.testing.outcomes import Outcome
-from aicore.testing.suite import PROPERTY, ConformanceSuite, recorded, settle
+from aicore.testing.pytest_plugin import PROPERTY
+from aicore.testing.suite import ConformanceSuite, recorded, settle
+from aicore.testing.targets import Target
 
 
 class ConformanceCollection:
     """Collects the suite for each target that the command line names.
 
-    Raises pytest.UsageError, with reason and fix, for a target that cannot be used.
+    Of several names of one target the first is taken. Raises pytest.UsageError, with reason and fix, for a target that
+    cannot be used, and for a pattern of ops or an element type that selects nothing.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -26,8 +30,10 @@ class ConformanceCollection:
         for suite in self._suites:
             try:
                 suite.check_target()
+                check_choice({**CORE, **suite.registry().ops}, suite.ops, suite.dtypes)
             except AicoreError as error:
                 raise pytest.UsageError(f"--aicore-target {suite.target}: {error}") from error
+        self._suites = list({Target.find(s.target, s.registry()).key: s for s in reversed(self._suites)}.values())[::-1]
 
     @pytest.hookimpl(tryfirst=True)  # before -k and -m choose among the items
     def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> None:

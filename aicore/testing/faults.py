@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 
 from aicore.ir import Builder, Graph, Node, Value, as_tuple
+from aicore.numerics.expected import Expected
 from aicore.passes import Culprit, Pass, bisect, close, default_passes, run_passes, specialise_passes
 from aicore.plugins import PluginRegistry, plugin_registry
 from aicore.runtime import type_of
+from aicore.testing.cases import Case
 from aicore.testing.check import check_case, expected_of
 from aicore.testing.outcomes import Outcome, Verdict
 from aicore.testing.reference import Reference
@@ -105,10 +107,15 @@ def _in_nodes(whole: Whole, target: Target, reference: Reference) -> Fault | Non
             continue
         verdict = check_case(case, target, expected)
         if verdict.outcome is Outcome.FAILED:
-            kernels = ", ".join(verdict.kernels) or "no kernel"
-            text = f"{node}{_made_by(node)}: {kernels} on {target.device}: {verdict.reason}"
-            return Fault("kernel", node, None, text, replace(case_repro(case, target, expected, verdict), text=text))
+            return node_fault(node, case, target, expected, verdict)
     return None
+
+
+def node_fault(node: Node, case: Case, target: Target, expected: Expected, verdict: Verdict) -> Fault:
+    """A node that the target computes wrongly by itself."""
+    kernels = ", ".join(verdict.kernels) or "no kernel"
+    text = f"{node}{_made_by(node)}: {kernels} on {target.device}: {verdict.reason}"
+    return Fault("kernel", node, None, text, replace(case_repro(case, target, expected, verdict), text=text))
 
 
 def _in_passes(whole: Whole, target: Target, reference: Reference) -> Fault | None:

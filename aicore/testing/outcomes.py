@@ -9,7 +9,7 @@ from enum import StrEnum
 from functools import reduce
 from typing import Any
 
-from aicore.errors import AicoreError
+from aicore.errors import AicoreError, error_text
 from aicore.numerics.difference import Difference
 
 
@@ -24,6 +24,8 @@ class Outcome(StrEnum):
     """Right, computed by another device because this one declares that it cannot."""
     UNSUPPORTED = "unsupported"
     """Nothing that may run it can, as declared."""
+    SKIPPED = "skipped"
+    """Not tried, because its author said so; it counts as a case that the backend does not run."""
     EXPECTED = "expected failure"
     """Failed as its author said it would."""
     FAILED = "failed"
@@ -105,15 +107,7 @@ class Score:
         return f"score {self.value:.1%}: {', '.join(parts) or 'no case'}"
 
 
-_LONGEST = 2000
-"""Characters of an error's text that a verdict keeps."""
-
-
 def said_by(error: BaseException) -> str:
     """What an exception says, in so many words as a verdict has room for; also of one that cannot be printed."""
-    try:
-        text = str(error)
-    except Exception as failure:  # noqa: BLE001  # the error is a backend's, and so is its text
-        text = f"its text cannot be read, which raises {type(failure).__name__}"
-    text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
-    return text if isinstance(error, AicoreError) else f"{type(error).__name__}: {text}"
+    text = error_text(error)
+    return text.partition(": ")[2] if isinstance(error, AicoreError) else text

@@ -120,6 +120,10 @@ class Matrix:
     def score(self, column: str) -> Score:
         return Score.of(entry.verdicts[column] for entry in self.entries if column in entry.verdicts)
 
+    def compared(self, column: str) -> bool:
+        """Whether anything ran on this column."""
+        return any(column in entry.verdicts for entry in self.entries)
+
     @property
     def is_right(self) -> bool:
         """Whether nothing failed, anywhere."""
@@ -127,16 +131,21 @@ class Matrix:
 
 
 def find_targets(names: Iterable[str], registry: PluginRegistry) -> tuple[list[Column], list[Target]]:
-    """A column for each name, and the targets of those that can be used; the others say why not."""
-    columns, targets = [], []
+    """A column for each target, and the targets of those that can be used; the others say why not.
+
+    Of several names of one target, such as `cpu` and `cpu:0`, the first is taken.
+    """
+    columns: list[Column] = []
+    targets: list[Target] = []
     for name in dict.fromkeys(names):
         try:
             target = Target.find(name, registry)
         except AicoreError as error:
             columns.append(Column(name, reason=str(error)))
             continue
-        columns.append(Column(name, target.fingerprint))
-        targets.append(target)
+        if all(target.key != other.key for other in targets):
+            columns.append(Column(name, target.fingerprint))
+            targets.append(target)
     return columns, targets
 
 

@@ -11,6 +11,8 @@ from collections import Counter
 from typing import Any
 
 _GROUP = "aicore conformance"
+PROPERTY = "aicore-conformance"
+"""Under this name a test records its target, outcome and steps, so that a summary can count them."""
 
 
 def pytest_addoption(parser: Any) -> None:
@@ -55,4 +57,4 @@ def _records(report: Any) -> list[Any]:
     """What tests recorded; once for each, although a test has three reports."""
     if getattr(report, "when", None) != "call":
         return []
-    return [value for name, value in report.user_properties if name == "aicore"]
+    return [value for name, value in report.user_properties if name == PROPERTY]

@@ -20,7 +20,7 @@ from aicore.numerics.expected import Expected
 from aicore.ops import CORE
 from aicore.passes import Pass, run_passes
 from aicore.plugins import PluginRegistry, plugin_registry
-from aicore.runtime import type_of
+from aicore.runtime.feeds import check_shapes, read_feeds
 from aicore.testing.cases import Case
 from aicore.testing.check import changed, declares, miscounted, mistyped
 from aicore.testing.layouts import LAYOUTS, lay_out, same_bytes
@@ -158,18 +158,13 @@ def _read_array(file: Path, dtype: str) -> Array:
 
 
 def _check(repro: Repro) -> None:
-    """Raise ValueError for what contradicts itself: replaying it would blame the target."""
+    """Raise ValueError or InputError for what contradicts itself: replaying it would blame the target."""
     outputs = [name for name, _ in repro.graph.outputs]
-    given = {name: type_of(array) for name, array in repro.feeds.items()}
     if repro.kind not in get_args(Kind):
         raise ValueError(f"kind is {repro.kind!r}; choose from {', '.join(get_args(Kind))}")
     if repro.layout not in ("dense", *LAYOUTS):
         raise ValueError(f"layout is {repro.layout!r}; choose from dense, {', '.join(LAYOUTS)}")
-    if set(given) != {value.name for value in repro.graph.inputs}:
-        raise ValueError(f"it feeds {sorted(given)}, but the graph takes {[v.name for v in repro.graph.inputs]}")
-    for value in repro.graph.inputs:
-        if not given[value.name].agrees(value.type):
-            raise ValueError(f"input {value.name!r} is {given[value.name]}, but the graph takes {value.type}")
+    check_shapes(repro.graph.inputs, [a.shape for a in read_feeds(repro.graph.inputs, repro.feeds)])
     if set(repro.want) != set(outputs) or set(repro.allowed) != set(outputs):
         raise ValueError(f"it expects {sorted(repro.want)} within {sorted(repro.allowed)}; the graph gives {outputs}")
     for name, allowed in repro.allowed.items():
@@ -219,10 +214,8 @@ def _replay_runs(repro: Repro, target: Target) -> str:
         refusals = {} if program.placement is None else program.placement.refusals
         refused = [reason for node, reason in refusals.items() if declares(node, target, registry) and not whole]
         runs = [after - before for before, after in pairwise(counts)]
-        wrong = changed(*kept[0]) or (
-            refused[0] if refused else miscounted(program, watch.planned(target.device), runs)
-        )
-        if wrong:
+        idle = refused[0] if refused else miscounted(program, watch.planned(target.device), runs)
+        if wrong := changed(*kept[0]) or idle:
             return wrong
     return ""
 

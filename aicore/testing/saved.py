@@ -41,7 +41,7 @@ def save_matrix(matrix: Matrix, file: Path) -> None:
 def load_matrix(file: Path) -> Matrix:
     """What `save_matrix` wrote. Raises ModelError naming the file when it is none of these, or damaged."""
     try:
-        with np.load(file, allow_pickle=False) as arrays:
+        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
             about = json.loads(arrays[_ABOUT].tobytes().decode())
             if about["format"] != _FORMAT:
                 raise ModelError(f"{file}: format {about['format']}, this version of aicore reads {_FORMAT}")

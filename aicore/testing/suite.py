@@ -11,17 +11,16 @@ from typing import Any, ClassVar
 
 import pytest
 
+from aicore.numerics.expected import Expected
 from aicore.ops import CORE
 from aicore.plugins import PluginRegistry, plugin_registry
 from aicore.testing.cases import Case, conformance_cases
 from aicore.testing.check import check_case, expected_of
 from aicore.testing.outcomes import Outcome, Verdict
+from aicore.testing.pytest_plugin import PROPERTY
 from aicore.testing.reference import Reference
 from aicore.testing.repro import case_repro, file_name, write_repro
 from aicore.testing.targets import Target
-
-PROPERTY = "aicore"
-"""Under this name a test records its target, outcome and steps, so that a summary can count them."""
 
 
 class ConformanceSuite:
@@ -38,7 +37,7 @@ class ConformanceSuite:
     target: a device, or some of its kernels, such as `my_npu:wmma`.
     ops, dtypes: patterns of names of ops, and element types; None means all of them.
     must_run: patterns of ids of cases that the device itself must run.
-    skip: patterns of ids of cases that are not tried, each with the reason.
+    skip: patterns of ids of cases that are not tried, each with the reason. They count as not run: the score shows it.
     expected_failures: patterns of ids of cases that fail for a known reason; one that passes is a failure.
     repros: a folder for what failed, ready to be replayed; None writes nothing.
     """
@@ -77,9 +76,9 @@ class ConformanceSuite:
         target = _target(cls.target, registry)
         verdict = check_case(case, target, expected)
         if verdict.outcome is Outcome.FAILED and cls.repros is not None:
-            folder = cls.repros / file_name(f"{case.id}-on-{target.name}")
-            write_repro(folder, case_repro(case, target, expected, verdict))
-            verdict = replace(verdict, reason=f"{verdict.reason} (replay with python {folder / 'replay.py'})")
+            verdict = replace(
+                verdict, reason=f"{verdict.reason} ({_keep(cls.repros, case, target, expected, verdict)})"
+            )
         return cls._as_declared(case, verdict)
 
     @classmethod
@@ -103,15 +102,14 @@ class ConformanceSuite:
 
     def test_case(self, case: Case, record_property: Any) -> None:
         reason = _first_match(case, self.skip)
-        if reason:
-            pytest.skip(reason)
-        verdict = self.judge(case)
+        verdict = Verdict(Outcome.SKIPPED, reason) if reason else self.judge(case)
         record_property(PROPERTY, recorded(self.target, verdict))
         settle(verdict)
 
     def test_the_device_runs_something(self) -> None:
         """A backend that implements nothing passes no case, however right its fallback is."""
-        if not any(self.judge(case).outcome is Outcome.PASSED for case in self.all_cases()):
+        tried = (case for case in self.all_cases() if not _first_match(case, self.skip))
+        if not any(self.judge(case).outcome is Outcome.PASSED for case in tried):
             pytest.fail(f"{self.target} ran not one case by itself: its score is 0")
 
     def test_every_exception_is_needed(self) -> None:
@@ -134,6 +132,8 @@ def settle(verdict: Verdict) -> None:
             pytest.fail(verdict.reason + kernels, pytrace=False)
         case Outcome.EXPECTED:
             pytest.xfail(verdict.reason)
+        case Outcome.SKIPPED:
+            pytest.skip(verdict.reason)
         case Outcome.FALLBACK:
             pytest.skip(f"passed by fallback: {verdict.reason}")
         case outcome:
@@ -143,6 +143,16 @@ def settle(verdict: Verdict) -> None:
 def recorded(target: str, verdict: Verdict) -> list[Any]:
     """What a summary needs of a verdict, in plain data: reports travel between processes."""
     return [target, str(verdict.outcome), verdict.steps]
+
+
+def _keep(repros: Path, case: Case, target: Target, expected: Expected, verdict: Verdict) -> str:
+    """Write a failure down; how to replay it, or why it is not there."""
+    folder = repros / file_name(f"{case.id}-on-{target.name}")
+    try:
+        write_repro(folder, case_repro(case, target, expected, verdict))
+    except OSError as error:
+        return f"no repro, as {folder} cannot be written: {error}"
+    return f"replay with python {folder / 'replay.py'}"
 
 
 def _first_match(case: Case, table: Mapping[str, str]) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from aicore.errors import ConfigError, PluginError
+from aicore.errors import AicoreError, ConfigError, PluginError
 from aicore.ir import Op
 from aicore.kernels import REFERENCE, Kernel
 from aicore.ops.control import If, Loop, Scan
 from aicore.plugins import PluginRegistry
+from aicore.plugins.device_names import parse_device
 from aicore.testing.registries import RestrictedRegistry, Watch
 
 _WALKED = (If, Loop, Scan)
@@ -43,6 +44,11 @@ class Target:
             if variant not in known:
                 raise PluginError(f"no kernel on {kind} is called {variant!r}; there are: {', '.join((FAST, *known))}")
         return cls(name, device, variant, registry)
+
+    @property
+    def key(self) -> tuple[str, str | None]:
+        """The same for two names of one target, such as `cpu`, `CPU` and `cpu:0`."""
+        return self.device, self.variant
 
     @cached_property
     def kind(self) -> str:
@@ -86,6 +92,16 @@ class Target:
         if self.variant == FAST:
             return kernel.variant != REFERENCE
         return self.variant is None or kernel.variant == self.variant
+
+
+def is_known(name: str, registry: PluginRegistry) -> bool:
+    """Whether an installed plugin has such a device or says that it would, so that its absence is no misspelling."""
+    try:
+        kind = parse_device(split_target(name)[0]).kind
+    except AicoreError:
+        return False
+    kinds = {parse_device(device).kind for device in registry.devices()}
+    return kind in kinds or any(kind in record.devices for record in registry.activate().records)
 
 
 def split_target(name: str) -> tuple[str, str | None]:

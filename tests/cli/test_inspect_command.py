@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -39,18 +40,23 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def output(capsys: pytest.CaptureFixture[str], path: Path) -> Output:
-    """Inspect the model, which must succeed and say nothing on stderr, and return what it prints."""
+    """Inspect the model, which must succeed and say just `err` on stderr, and return what it prints."""
 
-    def run(*arguments: str) -> str:
+    def run(*arguments: str, err: str = "") -> str:
         status = main(["inspect", str(path), *arguments])
-        out, err = capsys.readouterr()
-        assert (status, err) == (0, "")
+        out, said = capsys.readouterr()
+        assert (status, said) == (0, err)
         return out
 
     return run
 
 
 SIZES = ("--shape", "height=8", "--shape", "width=8")
+MISSING = (
+    "chosen: dim 'batch' of input 'x' = 1\n"
+    "for kernels and memory, sizes are missing: input 'x' is float32[batch,3,height,width]; "
+    "give --shape x=1x3xSIZExSIZE, or --shape height=SIZE --shape width=SIZE\n"
+)
 
 
 def test_the_summary(output: Output, path: Path) -> None:
@@ -96,7 +102,7 @@ def test_the_summary_for_scripts(output: Output) -> None:
     ("moment", "ops"), [("before", ["Identity", "Conv", "Add", "Relu"]), ("after", ["GlobalAveragePool"])]
 )
 def test_the_graph_as_text(output: Output, moment: str, ops: list[str]) -> None:
-    text = output("--ir", moment)
+    text = output("--ir", moment, err=MISSING if moment == "after" else "")
     for op in ops:
         assert op in text
     assert ("Identity" in text) == (moment == "before")
@@ -104,8 +110,13 @@ def test_the_graph_as_text(output: Output, moment: str, ops: list[str]) -> None:
     assert json.loads(output("--ir", moment, "--json"))["ir"].strip() == text.strip()
 
 
-def test_the_graph_for_concrete_shapes(output: Output) -> None:
-    assert "float32[1,4,1,1]" in output("--ir", "after", *SIZES)
+def test_the_graph_for_concrete_shapes_says_what_was_chosen_beside_it(output: Output) -> None:
+    text = output("--ir", "after", *SIZES, err="chosen: dim 'batch' of input 'x' = 1\n")
+    assert "float32[1,4,1,1]" in text
+    assert "chosen" not in text
+    answer = json.loads(output("--ir", "after", *SIZES, "--json"))
+    assert (answer["ir"].strip(), answer["missing"]) == (text.strip(), [])
+    assert answer["chosen"] == ["dim 'batch' of input 'x' = 1"]
 
 
 def test_passes_with_rules_matches_and_times(output: Output) -> None:
@@ -122,10 +133,9 @@ def test_passes_with_rules_matches_and_times(output: Output) -> None:
 
 def test_kernels_with_candidates(output: Output) -> None:
     text = output("--kernels", *SIZES)
-    assert "GlobalAveragePool 'y' (from pool) on cpu: globalaveragepool_" in text
-    assert "reference" in text
+    assert re.search(r"\(from pool\) on cpu: globalaveragepool_\w+\n    globalaveragepool_\w+: ", text)
     kernels = json.loads(output("--kernels", *SIZES, "--json"))["kernels"]
-    pool = next(kernel for kernel in kernels if "pool" in kernel["node"])
+    pool = next(kernel for kernel in kernels if kernel["kernel"].startswith("globalaveragepool_"))
     assert any(candidate["kernel"] == pool["kernel"] and candidate["usable"] for candidate in pool["candidates"])
 
 
@@ -133,7 +143,7 @@ def test_memory_with_buffers(output: Output) -> None:
     text = output("--memory", *SIZES)
     assert "memory on cpu: arena " in text
     assert "largest buffers in the arena on cpu" in text
-    assert "float32[1,4,6,6]" in text
+    assert "576 B" in text  # 4 maps of 6 x 6, in whatever layout
     (memory,) = json.loads(output("--memory", *SIZES, "--json"))["memory"]
     assert memory["arena"] >= memory["lower_bound"] > 0
     stored = {buffer["storage"] for buffer in memory["buffers"]}

@@ -164,10 +164,29 @@ def test_one_input_from_two_files_is_an_error(path: Path, tmp_path: Path) -> Non
 def test_archives_feed_by_name(path: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "all.npz", x=X, w=X)
     graph = aicore.load(path)
-    with pytest.raises(InputError, match="has an array 'w'; the model's inputs are x, k, s"):
+    with pytest.raises(InputError, match="has an array 'w', but the model has no input 'w'; its inputs: 'x' "):
         make_feed(graph, [f"{tmp_path}/all.npz"], None, random=True, seed=0)
     with pytest.raises(InputError, match="holds several arrays by name; give it without x="):
         make_feed(graph, [f"x={tmp_path}/all.npz"], None, random=True, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("y=x.npy", r"--input 'y=x.npy': the model has no input 'y'; its inputs: 'x' \(float32"),
+        ("w=no_such_file.npy", "the model has no input 'w'; its inputs: "),
+        ("kk=x.npy", r"the model has no input 'kk'; its inputs: .*; did you mean 'k'\?$"),
+    ],
+)
+def test_an_unknown_input_is_named_with_those_of_the_model(path: Path, option: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        make_feed(aicore.load(path), [option], None, random=True, seed=0)
+
+
+def test_a_file_without_a_name_for_several_inputs(path: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", X)
+    with pytest.raises(InputError, match=r"write NAME=.*x\.npy; its inputs: 'x' \(.*, 'k' \("):
+        make_feed(aicore.load(path), [f"{tmp_path}/x.npy"], None, random=True, seed=0)
 
 
 def test_an_unknown_rank_needs_a_shape() -> None:

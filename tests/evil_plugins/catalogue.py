@@ -17,7 +17,8 @@ class Evil:
     """One broken plugin.
 
     parts: code for the places of the template.
-    info: arguments of its PluginInfo. requires: its Requires-Dist lines.
+    info: arguments of its PluginInfo. before_info: code at the beginning of its info module.
+    requires: its Requires-Dist lines.
     entry: name of its entry point, when it is not `name`.
     state: how `aicore plugins list --load` must show it. finding, reason, fix: what `aicore plugins doctor` must show,
     the latter two as regular expressions; empty when the doctor cannot see it, as only conformance tests can.
@@ -33,6 +34,7 @@ class Evil:
     info: str = "kind='device', devices=('evil',), priority=-200"
     requires: tuple[str, ...] = ("aicore>=0.1", "aicore-cpu-numpy")
     entry: str = ""
+    before_info: str = ""
 
     @property
     def entry_name(self) -> str:
@@ -54,7 +56,7 @@ class Evil:
     @property
     def info_source(self) -> str:
         """The module with INFO."""
-        return f"from aicore.plugins.info import PluginInfo\n\nINFO = PluginInfo({self.info})\n"
+        return f"from aicore.plugins.info import PluginInfo\n\n{self.before_info}\nINFO = PluginInfo({self.info})\n"
 
 
 _UPGRADE = "pip install --upgrade {distribution};"
@@ -129,6 +131,44 @@ BROKEN: tuple[Evil, ...] = (
     Evil(
         "evil_api_version", "it was written for another version of the hooks", info=f"{_TRANSFORM}, api_version=99",
         state="incompatible", finding="API skew", reason="made for plugin API 99", fix=_UPGRADE,
+    ),
+    Evil(
+        "evil_info_os_exit", "its info module ends the process, and says that all is well",
+        before_info="import os\nos._exit(0)",
+        finding="exit", reason="its info module evil_info_os_exit_package.info:INFO ended the process with status 0",
+    ),
+    Evil(
+        "evil_info_segfault", "its info module reads memory at address 0",
+        before_info="import ctypes\nctypes.string_at(0)",
+        finding="crash", reason=r"its info module .* crashed with SIGSEGV at .*_segfault_package/info\.py, line 4",
+    ),
+    Evil(
+        "evil_info_hang", "its info module never ends", before_info="while True: pass",
+        finding="hang", reason=r"its info module .* did not end within [\d.]+ s at .*_package/info\.py, line 3",
+        fix="AICORE_PLUGIN_TIMEOUT=120",
+    ),
+    Evil(
+        "evil_info_system_exit", "its info module raises SystemExit", before_info="raise SystemExit('no INFO today')",
+        finding="exit", reason="its info module .* raised SystemExit: no INFO today", fix=_REINSTALL,
+    ),
+    Evil(
+        "evil_info_invalid", "its INFO contradicts itself", info="kind='device'",
+        finding="import error", reason=r"its info module .* raised ValueError: a device plugin cannot have devices=",
+        fix=_REINSTALL,
+    ),
+    Evil(
+        "evil_info_type", "a field of its INFO has the wrong type", info="kind='device', devices='evil'",
+        finding="import error", reason=r"its info module .* raised TypeError: devices is 'evil'; give a tuple of texts",
+        fix=_REINSTALL,
+    ),
+    Evil(
+        "evil_info_dict", "its INFO is no PluginInfo", info="kind='transform')\nINFO = dict(kind='transform'",
+        finding="import error", reason="its info module .* raised PluginError: expected a PluginInfo, got dict",
+        fix=_REINSTALL,
+    ),
+    Evil(
+        "evil_info_field", "its INFO has a field of another aicore", info="kind='transform', colour='red'",
+        finding="API skew", reason="its info module .* got an unexpected keyword argument 'colour'", fix=_UPGRADE,
     ),
     Evil(
         "evil_requirement", "it requires another aicore", requires=("aicore>=99",),

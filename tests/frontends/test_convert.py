@@ -228,14 +228,22 @@ def test_dropout_in_inference_is_the_identity(opset: int, dtype: Any) -> None:
     assert mask.all()
 
 
-def test_dropout_that_trains_is_refused() -> None:
-    training = {"r": np.float32(0.5), "t": np.array(True)}
-    made = model([node("Dropout", ["x", "r", "t"], ["y"], name="d", seed=3)], {"x": [3]}, ["y"], training, opset=13)
-    with pytest.raises(UnsupportedError, match="Dropout 'd': dropout in training"):
-        load_model(made)
+def test_dropout_that_trains_draws_from_its_seed() -> None:
+    x, training = np.ones(1000, np.float32), {"r": np.float32(0.25), "t": np.array(True)}
+    nodes = [node("Dropout", ["x", "r", "t"], ["y", "m"], name="d", seed=3)]
+    made = model(nodes, {"x": [1000]}, ["y", "m"], training, opset=13)
+    y, mask = run(made, x=x)
+    np.testing.assert_array_equal(y, np.where(mask, np.float32(1 / 0.75), np.float32(0)))
+    assert 650 < mask.sum() < 850  # 750 expected, and a deviation of 14
+    np.testing.assert_array_equal(run(made, x=x)[0], y)
+    del made.graph.node[0].attribute[:]
+    assert not np.array_equal(*(run(made, x=x)[0] for _ in range(2)))
+    np.testing.assert_array_equal(one("Dropout", floats(3) * 0 + 2, 13, training | {"r": np.float32(0)}), [2, 2, 2])
+
+
+def test_dropout_that_trains_in_opset_6_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="Dropout 'd': training"):
         load_model(model([node("Dropout", ["x"], ["y"], name="d", ratio=0.5)], {"x": [3]}, ["y"], opset=6))
-    np.testing.assert_array_equal(one("Dropout", floats(3) * 0 + 2, 13, training | {"r": np.float32(0)}), [2, 2, 2])
 
 
 @pytest.mark.parametrize(("kind", "opset"), [("Upsample", 7), ("Upsample", 9), ("Resize", 10)])
@@ -418,3 +426,72 @@ def test_element_types_in_attributes() -> None:
     assert ops_of(model([node("Cast", ["x"], ["y"], to=7)], {"x": [1]}, ["y"])) == ["Cast"]
     with pytest.raises((UnsupportedError, InferenceError), match="Cast 'c': attribute 'to': element type number 99"):
         load_model(model([node("Cast", ["x"], ["y"], name="c", to=99)], {"x": [1]}, ["y"]))
+
+
+def test_random_numbers_follow_from_their_seed() -> None:
+    for kind, least, most in (("RandomUniform", 0, 1), ("RandomNormal", -6, 6)):
+        seeded = model([node(kind, [], ["y"], shape=[64], seed=2.0, dtype=11)], {}, ["y"], opset=21)
+        (y,), (again,) = run(seeded), run(seeded)
+        assert y.dtype == np.float64
+        assert least <= y.min() < y.max() < most
+        np.testing.assert_array_equal(y, again)
+        other = model([node(kind, [], ["y"], shape=[64], seed=3.0, dtype=11)], {}, ["y"], opset=21)
+        assert not np.array_equal(y, run(other)[0])
+        free = model([node(kind, [], ["a"], shape=[64]), node(kind, [], ["b"], shape=[64])], {}, ["a", "b"], opset=21)
+        a, b = run(free)
+        assert not np.array_equal(a, b)
+        assert not np.array_equal(a, run(free)[0])
+
+
+def test_random_numbers_like_a_tensor() -> None:
+    x = floats(2, 3).astype(np.float16)
+    made = model([node("RandomUniformLike", ["x"], ["y"], low=5.0, high=6.0)], [tensor("x", 10, [2, 3])], ["y"])
+    (y,) = run(made, x=x)
+    assert (y.dtype, y.shape) == (np.float16, (2, 3))
+    assert ((y >= 5) & (y <= 6)).all()
+    (y,) = run(
+        model([node("RandomNormalLike", ["x"], ["y"], dtype=1, mean=1e3)], {"x": ["N", 3]}, ["y"]), x=floats(4, 3)
+    )
+    assert (y.dtype, y.shape) == (np.float32, (4, 3))
+    assert 990 < y.min() < y.max() < 1010
+
+
+def test_multinomial_draws_by_weight() -> None:
+    """Weights of 1 : 3, and one class alone: of 4000 draws, 1000 with a deviation of 27."""
+    x = np.log(np.float32([[1, 3], [1, 1e-30]]))
+    made = model([node("Multinomial", ["x"], ["y"], sample_size=4000, seed=1.0)], {"x": [2, 2]}, ["y"], opset=21)
+    (y,) = run(made, x=x)
+    assert (y.dtype, y.shape) == (np.int32, (2, 4000))
+    assert 800 < (y[0] == 0).sum() < 1200
+    assert not y[1].any()
+    with pytest.raises(ModelError, match="Multinomial 'n': sample_size is 0"):
+        one("Multinomial", x, 21, sample_size=0)
+
+
+def test_bernoulli_is_one_with_the_given_probability() -> None:
+    x = np.repeat(np.float32([0, 0.25, 1]), 4000)
+    y = one("Bernoulli", x, 21, seed=1.0).reshape(3, 4000)
+    assert y.dtype == np.float32
+    assert [y[0].sum(), y[2].sum()] == [0, 4000]
+    assert 800 < y[1].sum() < 1200
+
+
+def test_the_axis_of_a_fourier_transform_was_an_attribute() -> None:
+    """Until opset 19 the first axis behind the batch by default; of ones it gives the length, and zeros."""
+    x = np.ones((1, 4, 3, 1), np.float32)
+    for opset, axis in ((17, 1), (20, 2)):
+        y = one("DFT", x, opset)
+        assert y.shape == (1, 4, 3, 2)
+        wanted = np.zeros_like(y)
+        wanted[(slice(None),) * axis + (0,)] = [x.shape[axis], 0]
+        np.testing.assert_allclose(y, wanted, atol=1e-6)
+    np.testing.assert_array_equal(one("DFT", x, 17, axis=2), one("DFT", x, 20))
+
+
+def test_element_type_0_is_that_of_the_zero_point() -> None:
+    x = np.float32([1, -1])
+    constants = {"s": np.float32(0.5), "z": np.int8(1)}
+    assert one("QuantizeLinear", x, 25, constants, output_dtype=0, precision=0).tolist() == [3, -1]
+    quantized = model([node("DequantizeLinear", ["x", "s"], ["y"], output_dtype=0)], [tensor("x", 3, [2])], ["y"],
+                      {"s": np.float32(0.5)}, opset=23)  # fmt: skip
+    assert run(quantized, x=np.int8([3, -1]))[0].tolist() == [1.5, -0.5]

@@ -37,7 +37,7 @@ def versions(name: str) -> Iterator[tuple[int, Signature]]:
 def agrees(schema: Signature, attribute: str, field: Field[Any]) -> bool:
     default = field.default
     if attribute not in schema.defaults:
-        return schema.attributes[attribute][1] or default is MISSING or default in (None, ())
+        return schema.attributes[attribute][1] or default is MISSING or default in (None, (), "")
     wanted = schema.defaults[attribute].value
     if isinstance(default, str) and isinstance(wanted, int):
         wanted = NAME_OF.get(wanted, wanted)

@@ -47,6 +47,7 @@ LOOSE = {
     "OneHot": "scalar indices",
     "Reshape": "a copied dim of 0 beside -1",
     "Resize": "the size under tf_crop_and_resize, which the text multiplies by the extent of the roi",
+    "STFT": "onesided that is left out: 1 in the text, 0 in the inference",
 }
 """Ops with samples that the text allows and the package's shape inference rejects, and why."""
 

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from aicore.errors import ModelError, UnsupportedError
+from aicore.errors import InferenceError, ModelError, UnsupportedError
 from aicore.frontends.onnx import importer, load_model
 from tests.frontends.models import FLOAT, model, node, ops_of, run, tensor
 
@@ -173,6 +173,8 @@ def test_a_body_that_depends_on_types_and_operands() -> None:
 
 
 def test_errors_inside_an_expanded_operator_name_the_call() -> None:
-    nodes = [node("Bernoulli", ["x"], ["y"], name="draw")]
-    with pytest.raises(UnsupportedError, match=r"Bernoulli 'draw': RandomUniformLike .* in function 'Bernoulli'"):
-        load_model(model(nodes, {"x": [3]}, ["y"]))
+    inputs = [tensor("x", FLOAT, [3, 5]), tensor("t", onnx.TensorProto.INT64, [4])]
+    made = model([node("SoftmaxCrossEntropyLoss", ["x", "t"], ["y"], name="loss")], inputs, ["y"], opset=13)
+    text = r"SoftmaxCrossEntropyLoss 'loss': .* in function 'SoftmaxCrossEntropyLoss'"
+    with pytest.raises(InferenceError, match=text):
+        load_model(made)

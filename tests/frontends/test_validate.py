@@ -96,10 +96,9 @@ def test_unknown_operators_and_domains() -> None:
 
 
 def test_a_known_operator_that_aicore_lacks() -> None:
-    nodes = [node("Multinomial", ["x"], ["y"], name="draw")]
-    refused(
-        UnsupportedError, "Multinomial 'draw': the operator Multinomial is not supported", nodes, {"x": [1, 2]}, ["y"]
-    )
+    nodes = [node("SequenceConstruct", ["x"], ["y"], name="pack")]
+    text = "SequenceConstruct 'pack': the operator SequenceConstruct is not supported"
+    refused(UnsupportedError, text, nodes, {"x": [1, 2]}, ["y"])
 
 
 def test_operand_counts() -> None:

@@ -10,11 +10,13 @@ import onnxruntime
 import pytest
 
 import aicore
-from tools.zoo import NETWORKS, Network, network
+from tools.zoo import HUGE, NETWORKS, THOROUGH, Network, network
 
 RELATIVE_BOUND = 1e-4
 """Norm of the difference over the norm; float32 sums in another order stay well below it in all these networks."""
 ORDER = (0, 1, 0, 1)
+USUAL = [name for name in NETWORKS if name not in HUGE]
+ALL = [*USUAL, *(pytest.param(name, marks=pytest.mark.slow) for name in sorted(HUGE))]
 
 
 @cache
@@ -42,7 +44,7 @@ def relative_difference(ours: np.ndarray[Any, Any], theirs: np.ndarray[Any, Any]
 
 
 @pytest.mark.parametrize("target", ["cpu", "fake"])
-@pytest.mark.parametrize("name", list(NETWORKS))
+@pytest.mark.parametrize("name", ALL)
 def test_agrees_with_onnxruntime(name: str, target: str) -> None:
     for size, ours in zip(ORDER, _outputs(name, target), strict=True):
         for got, expected in zip(ours, _expected(name, size), strict=True):
@@ -52,14 +54,14 @@ def test_agrees_with_onnxruntime(name: str, target: str) -> None:
             assert relative_difference(got, expected) < RELATIVE_BOUND
 
 
-@pytest.mark.parametrize("name", list(NETWORKS))
+@pytest.mark.parametrize("name", USUAL)
 def test_fake_gpu_has_the_bits_of_the_cpu(name: str) -> None:
     for on_cpu, on_fake in zip(_outputs(name, "cpu"), _outputs(name, "fake"), strict=True):
         for a, b in zip(on_cpu, on_fake, strict=True):
             np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("name", list(NETWORKS))
+@pytest.mark.parametrize("name", THOROUGH)
 def test_unoptimised_gives_the_same_numbers(name: str) -> None:
     for plain, optimised in zip(_outputs(name, "cpu", optimize=False), _outputs(name, "cpu"), strict=True):
         for a, b in zip(plain, optimised, strict=True):
@@ -67,7 +69,7 @@ def test_unoptimised_gives_the_same_numbers(name: str) -> None:
 
 
 @pytest.mark.parametrize("options", [{"reuse_memory": False}, {"poison": True}], ids=["no-reuse", "poison"])
-@pytest.mark.parametrize("name", list(NETWORKS))
+@pytest.mark.parametrize("name", THOROUGH)
 def test_memory_mode_changes_no_bit(name: str, options: dict[str, bool]) -> None:
     for other, arena in zip(_outputs(name, "cpu", **options), _outputs(name, "cpu"), strict=True):
         for a, b in zip(other, arena, strict=True):

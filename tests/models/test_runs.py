@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import aicore
-from tools.zoo import NETWORKS, network
+from tools.zoo import THOROUGH, network
 
 THREADS = 8
 PEAK_OVER_PLAN = 0.05
@@ -18,7 +18,7 @@ PEAK_OVER_PLAN = 0.05
 
 
 @pytest.mark.parametrize("size", [0, 1])
-@pytest.mark.parametrize("name", list(NETWORKS))
+@pytest.mark.parametrize("name", THOROUGH)
 def test_peak_is_the_planned_arena(name: str, size: int) -> None:
     net = network(name)
     program = aicore.compile(aicore.load(net.model), target="cpu", fallback="error")

@@ -65,6 +65,26 @@ def test_branches_of_different_rank_leave_it_open() -> None:
     assert apply(If(branches[0], other), ("bool", (1,)), f32(1, 3))[0].shape is None
 
 
+def squeezing() -> tuple[Graph, Graph]:
+    """Without the last axis, which has to be 1, and as it is."""
+    squeezed = graph(lambda op, x: op.Squeeze(x, op.constant(np.array([1]))), f32("N", "M"))
+    return squeezed, graph(lambda op, x: op.Neg(x), f32("N", "M"))
+
+
+def test_a_branch_that_contradicts_the_sizes_leaves_the_type_to_the_other() -> None:
+    first, second = squeezing()
+    for branches in ((first, second), (second, first)):
+        assert apply(If(*branches), BOOL, f32(3, 2))[0].shape == (3, 2)
+        assert apply(If(*branches), BOOL, f32(3, 1))[0].rank is None
+    builder = Builder()
+    builder.apply(If(first, second), builder.input("c", *BOOL), builder.input("x", *f32(3, 2)))
+    (node,) = builder.nodes
+    assert node.op.then_branch is first
+    assert node.op.cost(*node.inputs)[0] == 6
+    with pytest.raises(InferenceError, match=r"Squeeze .*axis 1 of \(3, 2\) is 2, not 1"):
+        apply(If(first, first), BOOL, f32(3, 2))
+
+
 def test_an_unknown_inside_a_branch_is_another_one_outside() -> None:
     branch = graph(lambda op, x: op.NonZero(x), f32(4))
     first, second = (apply(If(branch, branch), ("bool", ()), f32(4))[0] for _ in range(2))

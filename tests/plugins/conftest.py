@@ -39,6 +39,15 @@ def launch(plan):
 """
 
 
+TRANSFORM_PLUGIN = """
+from aicore.plugins import hookimpl
+
+@hookimpl
+def register_ops():
+    return []
+"""
+
+
 class Environment:
     """What is installed in a test."""
 

@@ -103,7 +103,7 @@ def test_a_bad_info_is_a_failure_of_that_plugin_alone(environment: Any, info: st
 
 def test_a_missing_info_module_is_a_failure(environment: Any) -> None:
     environment.add_dist_info("gone", "Name: gone\nVersion: 1\n", "[aicore.plugins]\ng=os\n[aicore.plugin_info]\ng=g.i")
-    assert record_of(environment, "g").reason == "g.i cannot be read: PluginError: there is no module g.i"
+    assert record_of(environment, "g").reason == "its info module g.i raised PluginError: there is no module g.i"
 
 
 def test_an_info_module_inside_namespace_packages_is_found(environment: Any) -> None:
@@ -125,7 +125,7 @@ def test_what_is_no_info_module_is_a_failure(environment: Any, lies: str) -> Non
     environment.add_dist_info("namespaced", "Name: namespaced\nVersion: 1\n", entries)
     record = record_of(environment, "n")
     assert (record.state, record.finding) == (State.FAILED, "import error")
-    assert record.reason == f"{lies}:INFO cannot be read: PluginError: there is no module {lies}"
+    assert record.reason == f"its info module {lies}:INFO raised PluginError: there is no module {lies}"
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from aicore.plugins.child_process import ChildReport, run_children
 from aicore.plugins.doctor import Diagnosis, Examination, examine
 from aicore.plugins.endings import Ending
 from aicore.plugins.surroundings import Problem, examine_surroundings
+from tests.plugins.conftest import TRANSFORM_PLUGIN
 
 KERNEL = """
 from aicore import ops
@@ -135,7 +136,7 @@ def test_plugins_that_crash_together_are_a_defect_of_the_pair(installed: Any, mo
 def test_a_repaired_plugin_is_used_again(installed: Any, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR)
     flag = installed.folder / "mended"
-    installed.install("npu", f"import os\nif not os.path.exists({str(flag)!r}): os._exit(1)")
+    installed.install("npu", f"import os\nif not os.path.exists({str(flag)!r}): os._exit(1)\n{TRANSFORM_PLUGIN}")
     config = installed.rehearsing()
     assert installed.registry(config).activate().records[0].state is State.FAILED
     flag.touch()  # not a file of the plugin: a driver was installed, for example

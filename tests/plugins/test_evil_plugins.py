@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import subprocess
-import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
 
 import aicore
 import aicore_cpu_numpy.plugin
@@ -21,58 +15,7 @@ from aicore.ir import Builder, Graph
 from aicore.plugins import PluginRegistry, State
 from tests.evil_plugins.catalogue import ABSENT, ALL, BROKEN, SUBTLE, Evil, groups, named
 from tests.evil_plugins.wheels import build_wheel, install, load_module, pip_install
-
-TIMEOUT = 8
-"""Seconds for each plugin: time enough for a healthy one on a busy machine, and all that a hanging one gets."""
-
-
-@dataclass(frozen=True)
-class Machine:
-    """An environment with broken plugins, and the command line in fresh processes."""
-
-    site: Path
-    cache: Path
-
-    def aicore(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Call `aicore`. It may take the limits of two hanging plugins, one after the other, and little more."""
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("AICORE_")}
-        search = [str(self.site), str(Path(aicore.__file__).parent.parent), os.environ.get("PYTHONPATH", "")]
-        settings = {
-            "PYTHONPATH": os.pathsep.join(filter(None, search)),
-            "AICORE_CACHE_DIR": str(self.cache),
-            "AICORE_PLUGIN_TIMEOUT": str(TIMEOUT),
-            "COLUMNS": "300",
-        }
-        command = [sys.executable, "-m", "aicore", *arguments]
-        return subprocess.run(
-            command, env={**clean, **settings}, capture_output=True, text=True, timeout=20 * TIMEOUT, check=False
-        )
-
-    def run_model(self) -> dict[str, Any]:
-        """A model on the CPU; fails unless its numbers are right."""
-        model = self.site / "relu.onnx"
-        model.write_bytes(relu().SerializeToString())
-        np.save(self.site / "x.npy", np.array([[-1, 2, -3]], np.float32))
-        done = self.aicore("run", str(model), "-i", f"x={self.site}/x.npy", "--json")
-        assert done.returncode == 0, done.stderr
-        answer: dict[str, Any] = json.loads(done.stdout)
-        assert (answer["target"], answer["placement"]) == ("cpu", "cpu_numpy 1/1 nodes")
-        assert answer["outputs"]["y"]["values"] == [0, 2, 0]
-        return {**answer, "stderr": done.stderr}
-
-    def plugins(self, *arguments: str, status: int) -> list[dict[str, Any]]:
-        """The plugins as `aicore plugins ... --json` shows them."""
-        done = self.aicore("plugins", *arguments, "--json")
-        assert done.returncode == status, done.stderr
-        found: list[dict[str, Any]] = json.loads(done.stdout)["plugins"]
-        return found
-
-
-def relu() -> Any:
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 3])
-    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "relu", [x], [y])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+from tests.plugins.machine import Machine
 
 
 def of(evil: Evil, found: list[dict[str, Any]]) -> dict[str, Any]:
@@ -125,6 +68,17 @@ def test_the_list_names_culprit_class_and_fix(evil: Evil, listed: list[dict[str,
     plugin = of(evil, listed)
     assert plugin["state"] == evil.state
     check_reason_and_fix(evil, plugin)
+
+
+def test_without_loading_the_list_shows_what_metadata_and_info_tell(
+    all_at_once: Machine, listed: list[dict[str, Any]]
+) -> None:
+    found = all_at_once.plugins("list", status=0)
+    for evil in (*BROKEN, *ABSENT):
+        early = evil.name.startswith("evil_info") or evil.entry == "evil_twin" or evil.state == "incompatible"
+        assert of(evil, found)["state"] == (evil.state if early else "compatible"), evil.name
+        if early:
+            check_reason_and_fix(evil, of(evil, found))
 
 
 @pytest.mark.parametrize("evil", [*BROKEN, *ABSENT], ids=lambda evil: evil.name)

@@ -25,7 +25,11 @@ def a_kernel(variant: str = "reference", device: str = "cpu", op: type[Op] = Ble
 
 
 def a_pass(name: str = "tidy") -> Any:
-    return SimpleNamespace(name=name, apply=lambda graph, ctx: graph)
+    return SimpleNamespace(name=name, phase="fuse", before=(), after=(), apply=lambda graph, ctx: graph)
+
+
+def an_executable(made_by: str, plan: Any) -> Any:
+    return SimpleNamespace(made_by=made_by, plan=plan, steps_run=0, run=print, profile=print, release=print)
 
 
 def a_device(name: str, **parts: Any) -> Any:
@@ -59,7 +63,7 @@ def driver(*devices: str, priority: int = 0, name: str = "a_module", **results: 
 
     @hookimpl
     def launch(plan: Any) -> Any:
-        return (name, plan)
+        return an_executable(name, plan)
 
     info = PluginInfo("device", devices=tuple({device.partition(":")[0] for device in devices}), priority=priority)
     plugin = hooks(name, info, probe=Probe(tuple(a_device(device) for device in devices)), **results)
@@ -85,7 +89,8 @@ def test_all_registrations_of_an_active_plugin_are_there() -> None:
     assert [a.name for a in registry.passes] == ["tidy"]
     assert registry.device("cpu").name == "cpu"
     assert registry.devices()["cpu"][0] == registry.plugin("mine")
-    assert registry.launcher("cpu:0")("plan") == ("a_module", "plan")
+    executable = registry.launcher("cpu:0")("plan")  # type: ignore[arg-type]
+    assert executable == an_executable("a_module", "plan")
     assert registry.records[0].state is State.ACTIVE
     assert registry.records[0].seconds > 0
     with pytest.raises(TypeError):
@@ -123,7 +128,10 @@ def test_a_plugin_whose_third_hook_fails_registers_nothing(last: Any, caplog: py
         (driver("cpu", register_ops=SystemExit(4)), "register_ops raised SystemExit: 4"),
         (hooks(probe=Probe(reason="none")), "it implements probe without launch"),
         (hooks(launch=None), "it implements launch without probe"),
-        (hooks(info=PluginInfo("device", devices=("cpu",))), "INFO says kind='device', but it does not implement"),
+        (
+            hooks(info=PluginInfo("device", devices=("cpu",)), register_ops=[]),
+            "INFO says kind='device', but it does not implement",
+        ),
         (hooks(no_such_hook=1), "unknown hook 'no_such_hook'"),
         (SimpleNamespace(register_ops=list), "register_ops is not marked with @hookimpl"),
     ],
@@ -277,6 +285,18 @@ def test_other_variants_devices_and_ops_are_no_duplicates() -> None:
     assert len(registry.kernels) == 5
 
 
+def test_kernels_of_what_an_op_holds_are_told_apart() -> None:
+    def wrapping(held: type[Op]) -> Kernel:
+        return Kernel(Blend, "cpu", "fast", lambda op, x: x, wraps=held)
+
+    other = type("Other", (Op,), {})
+    registry = PluginRegistry.from_modules({"a": hooks(register_kernels=[wrapping(Blend), wrapping(other)])})
+    assert states(registry) == {"a": "active"}
+    twice = PluginRegistry.from_modules({"a": hooks(register_kernels=[wrapping(other), wrapping(other)])})
+    assert states(twice) == {"a": "failed"}
+    assert twice.records[0].reason.startswith("kernel 'fast' of Blend(Other) on cpu is registered by a")
+
+
 def test_the_name_of_a_core_op_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("aicore.ops.CORE", {"Blend": object})
     registry = PluginRegistry.from_modules({"a": hooks(register_ops=[Blend])})
@@ -287,7 +307,7 @@ def test_the_name_of_a_core_op_is_taken(monkeypatch: pytest.MonkeyPatch) -> None
 def test_the_highest_priority_launches_the_device() -> None:
     plugins = {"slow": driver("cpu", name="slow"), "fast": driver("cpu", name="fast", priority=5)}
     registry = PluginRegistry.from_modules(plugins)
-    assert registry.launcher("cpu")("plan") == ("fast", "plan")
+    assert registry.launcher("cpu")("plan") == an_executable("fast", "plan")  # type: ignore[arg-type]
     assert registry.default_target() == (
         "cpu",
         "target cpu: fast (fast given as a module) has the highest priority, 5",
@@ -358,7 +378,12 @@ def test_a_plugin_name_given_as_a_device_is_explained() -> None:
 
 @pytest.mark.parametrize(
     ("answer", "message"),
-    [(None, "launch returned None"), (ValueError("bad plan"), "plugin p could not launch: ValueError: bad plan")],
+    [
+        (None, "launch returned None"),
+        (("cpu", "plan"), "launch returned tuple, which is no Executable"),
+        (ValueError("bad plan"), "plugin p could not launch: ValueError: bad plan"),
+        (SystemExit(3), "plugin p could not launch: SystemExit: 3"),
+    ],
 )
 def test_a_launch_that_fails_names_the_plugin(answer: Any, message: str) -> None:
     plugin = driver("cpu")

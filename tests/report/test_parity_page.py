@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from aicore.report.parity_page import OUTCOMES, _ulps, parity_page
+from aicore.report.packing import Table, number, pack
+from aicore.report.parity_page import OUTCOMES, parity_page
 from aicore.testing import Outcome
 from tests.report.browser import Browser, browser, why_no_browser
 
@@ -95,9 +96,56 @@ def test_every_outcome_has_a_sign() -> None:
     assert len({sign for sign, _ in OUTCOMES.values()}) == len(OUTCOMES)
 
 
-@pytest.mark.parametrize(("ulps", "text"), [(0.5, "0.5"), (9.96, "10"), (1259.6, "1,260"), (3e7, "3e+07")])
-def test_units_in_the_last_place(ulps: float, text: str) -> None:
-    assert _ulps(ulps) == text
+def test_the_page_is_small(page: str) -> None:
+    """A matrix of all ops has 9,000 cells and 22,000 verdicts; each of these has two to three of them."""
+    styles_and_script = len(parity_page({**large_matrix(), "rows": []}, "0.1.0"))
+    assert (len(page) - styles_and_script) / 2100 < 100  # characters for each cell, with its verdicts
+
+
+def test_equal_values_are_written_once() -> None:
+    table = Table()
+    assert [table.position(value) for value in ("a", [1, "a"], "a", [1, "a"], 1, "1")] == [0, 1, 0, 1, 2, 3]
+    assert table.values == ["a", [1, "a"], 1, "1"]
+
+
+@pytest.mark.parametrize(
+    ("value", "packed"),
+    [(None, None), (0.0, 0), (1.23456e-9, 1.23e-9), (2.0, 2), (1234.5, 1230), (1e300, 1e300), (12345, 12345),
+     (float("inf"), "inf"), (float("nan"), "nan")],
+)  # fmt: skip
+def test_numbers_are_rounded_and_those_that_are_no_json_are_texts(value: float | None, packed: Any) -> None:
+    assert number(value) == packed
+    assert type(number(value)) is type(packed)
+
+
+def test_what_a_row_says_is_not_said_again() -> None:
+    fallen = {**cell("fallback"), "worst": "Op-int8-1", "outcomes": {"passed": 1, "fallback": 1}}
+    refused = {key: fallen[key] for key in ("outcome", "reason", "outcomes", "worst", "kernels", "steps", "versus")}
+    row = {
+        "name": "Op", "dtype": "int8", "kind": "odd",
+        "cells": {"a": {**fallen, "versus": cell("passed", 0.5)}, "c": {**refused, "worst": "a pass", "kernels": []}},
+        "cases": [["Op-int8-0", "a note", ["passed", 0.0, 0.0], None, ["fallback", 0.0, 0.0]],
+                  ["special", "", ["passed", 0.25, 9.0], None, ["failed", float("inf"), 9.0]],
+                  ["Op-int8-1", "a note", ["passed", 0.0, 0.0], None, ["unsupported", 0.0, 0.0]]],
+    }  # fmt: skip
+    packed = pack([row], ["a", "b", "c"], list(OUTCOMES))
+    name, dtype, kind, cells, cases = packed["rows"][0]
+    assert [packed["texts"][i] for i in (name, dtype, kind)] == ["Op", "int8", "odd"]
+    assert cells == [0, -1, 1]
+    assert cases == [["-0", cases[0][1], 0, None, [2]], ["=special", cases[1][1], 0.25, None, [5, "inf"]],
+                     ["-1", cases[0][1], 0, None, [3]]]  # fmt: skip
+    outcome, reason, counts, worst, kernels, steps, errors, versus = packed["cells"][0]
+    assert (outcome, packed["texts"][reason], counts, worst, steps) == (
+        2,
+        "because of fallback",
+        [[0, 1], [2, 1]],
+        2,
+        4,
+    )
+    assert [packed["texts"][i] for i in kernels] == ["op_fast"]
+    assert errors == 10  # all of them exact
+    assert versus == [0.5, 0.167, 0.5, 4190000, 500000, 0, 10]
+    assert packed["cells"][1][3:] == ["a pass", [], 4, None, None]
 
 
 def test_an_empty_matrix() -> None:
@@ -143,6 +191,29 @@ def test_it_runs_without_an_error(fresh: Browser) -> None:
     assert len(shown(fresh)) == 700
     assert fresh.run("return document.getElementById('shown').textContent") == "700 of 700 rows"
     assert fresh.problems() == []
+
+
+@needs_browser
+def test_cells_are_as_the_matrix_says(fresh: Browser) -> None:
+    def texts(row: int) -> Any:
+        return fresh.run(f"return [...document.querySelector('tr[data-row=\"{row}\"]').cells].map(c => c.textContent)")
+
+    assert texts(0) == ["Op0", "float32", "plain", "3", "✓passed 0", "–unsupported 0", "✓passed 0", ""]
+    assert texts(96)[4] == "✓passed 9.6e-8 0.81 ulp"
+    assert texts(123)[6] == "✗failed 2.5e-1 2e6 ulp"
+    classes = fresh.run("return [...document.querySelector('tr[data-row=\"96\"]').cells].map(c => c.className)")
+    assert classes[4:] == ["number cell o-passed h1", "number cell o-unsupported h0", "number cell o-passed h1",
+                           "number cell none"]  # fmt: skip
+
+
+@needs_browser
+def test_details_have_every_case(fresh: Browser) -> None:
+    fresh.click("tr[data-row='96'] > th")
+    rows = fresh.run(
+        "return [...document.querySelectorAll('.cases tbody tr')].map(r => [...r.cells].map(c => c.textContent))"
+    )
+    name = "-".join(shown(fresh)[96].split()[:2])
+    assert rows == [[f"{name}-{n}", "a note", "✓ 9.60e-8", "–", "·"] for n in range(3)]
 
 
 @needs_browser

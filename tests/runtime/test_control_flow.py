@@ -9,7 +9,7 @@ import pytest
 
 import aicore
 import aicore.ops as ops
-from aicore.errors import ExecutionError
+from aicore.errors import ExecutionError, InferenceError
 from aicore.ir import Builder, Graph, Value, as_tuple
 from aicore.plugins import PluginRegistry
 from aicore.runtime.control_flow import control_flow
@@ -67,6 +67,23 @@ def test_a_captured_value_returned_as_it_is_gets_memory_of_its_own(registry: Plu
     result = program(registry, target, graph)(c=True, x=data)["y0"]
     assert not np.shares_memory(result, data)
     assert result.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_branch_that_cannot_run_on_the_sizes_is_an_error_only_when_it_is_taken(
+    registry: PluginRegistry, target: str
+) -> None:
+    first, second = Builder(), Builder()
+    x, y = (b.input("x", "float32", ("N", "M")) for b in (first, second))
+    squeezed = first.graph((x,), {"y": first.Squeeze(x, first.constant(np.array([1])))})
+    op = ops.If(squeezed, second.graph((y,), {"y": second.Neg(y)}))
+    run = program(registry, target, whole(op, scalar("c", "bool"), Builder().input("x", "float32", ("N", "M"))))
+    x = np.arange(4, dtype=np.float32).reshape(2, 2)
+    assert run(c=False, x=x)["y0"].tolist() == [[0, -1], [-2, -3]]
+    with pytest.raises(InferenceError, match=r"Squeeze .*axis 1 of \(2, 2\) is 2, not 1"):
+        run(c=True, x=x)
+    assert run(c=True, x=x[:, :1])["y0"].tolist() == [0, 2]
+    assert run(c=False, x=x)["y0"].tolist() == [[0, -1], [-2, -3]]
 
 
 def growing() -> Graph:

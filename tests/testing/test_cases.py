@@ -29,7 +29,8 @@ def test_ids_are_unique_and_the_same_every_time(everything: list[Case]) -> None:
 
 
 def test_every_op_has_cases(everything: list[Case]) -> None:
-    assert {case.name for case in everything} == set(CORE)
+    drawn = {"DrawKey"}  # another result each time, as it should be: there is nothing to compare with
+    assert {case.name for case in everything} == set(CORE) - drawn
 
 
 def test_every_kind_and_float_type_is_there(everything: list[Case]) -> None:

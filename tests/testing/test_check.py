@@ -151,5 +151,5 @@ def test_an_edge_case_that_the_op_refuses_is_none(registry: PluginRegistry) -> N
 
 
 def test_a_result_that_a_later_run_changes() -> None:
-    changed = check._changed([np.ones(2), np.zeros(2)], [np.ones(2), np.ones(2)])
+    changed = check.changed([np.ones(2), np.zeros(2)], [np.ones(2), np.ones(2)])
     assert changed == "result y1 changed while a later run computed its own"

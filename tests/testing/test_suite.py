@@ -9,6 +9,7 @@ from _pytest.outcomes import Failed, Skipped, XFailed
 
 from aicore.plugins import PluginRegistry
 from aicore.testing import Case, ConformanceSuite, Outcome, Score, Verdict
+from aicore.testing.pytest_plugin import PROPERTY
 from aicore.testing.suite import settle
 from tests.testing import backends
 from tests.testing.backends import DEVICE, backend
@@ -38,7 +39,7 @@ def run(of: type[ConformanceSuite], case: Case) -> list[Any]:
 
 def test_passing_records_the_proof() -> None:
     one = suite(RIGHT)
-    assert run(one, first(one)) == [("aicore", [DEVICE, "passed", 4])]
+    assert run(one, first(one)) == [(PROPERTY, [DEVICE, "passed", 4])]
 
 
 def test_wrong_numbers_fail() -> None:

@@ -34,7 +34,7 @@ def test_no_target(name: str) -> None:
 def test_an_unusable_device_and_an_unknown_variant(registry: PluginRegistry) -> None:
     with pytest.raises(PluginError, match="no plugin drives device 'tpu'"):
         Target.find("tpu", registry)
-    with pytest.raises(PluginError, match="no kernel on cpu is called 'slow'; there are: fast, blas"):
+    with pytest.raises(PluginError, match=r"no kernel on cpu is called 'slow'; there are: fast, .*blas"):
         Target.find("cpu:slow", registry)
 
 

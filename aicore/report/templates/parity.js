@@ -1,9 +1,13 @@
 "use strict";
 (() => {
-  const rows = JSON.parse(document.getElementById("data").textContent);
+  const packed = JSON.parse(document.getElementById("data").textContent);
+  const { columns } = packed;
+  const absent = new Set(JSON.parse(document.getElementById("matrix").dataset.absent));
+  const signs = Object.fromEntries(packed.outcomes.map((outcome, i) => [outcome, packed.signs[i]]));
+  const rows = unpack(packed);
   const body = document.querySelector("#matrix > tbody");
-  const lines = [...body.children];
-  const columns = [...document.querySelectorAll("thead [data-column]")].map((button) => button.dataset.column);
+  const lines = rows.map(lineOf);
+  body.append(...lines);
   const filter = document.getElementById("filter");
   const dtype = document.getElementById("dtype");
   const kind = document.getElementById("kind");
@@ -11,7 +15,6 @@
   const tools = document.querySelector(".tools");
   const chips = [...document.querySelectorAll(".chip")];
   const buttons = [...document.querySelectorAll("thead button[data-key]")];
-  const signs = Object.fromEntries(chips.map((chip) => [chip.dataset.outcome, chip.textContent.trim()[0]]));
 
   const texts = rows.map((row) => {
     const cells = Object.values(row.cells);
@@ -19,6 +22,109 @@
     return [row.name, row.dtype, row.kind, ...said].join(" ").toLowerCase();
   });
   const outcomes = rows.map((row) => new Set(Object.values(row.cells).map((cell) => cell.outcome)));
+
+  // ---- the data, the inverse of aicore/report/packing.py
+
+  function unpack({ texts, cells, rows, outcomes }) {
+    return rows.map(([name, dtype, kind, places, cases]) => {
+      const row = { name: texts[name], dtype: texts[dtype], kind: texts[kind], cells: {} };
+      row.cases = cases.map(([id, note, ...verdicts]) => [
+        id[0] === "=" ? id.slice(1) : `${row.name}-${row.dtype}${id}`,
+        texts[note],
+        ...verdicts.map((verdict) => (verdict === null ? null : unpackVerdict(verdict, outcomes))),
+      ]);
+      places.forEach((place, i) => {
+        if (place >= 0) row.cells[columns[i]] = unpackCell(cells[place], row, texts, outcomes);
+      });
+      return row;
+    });
+  }
+
+  function unpackVerdict(verdict, outcomes) {
+    return Array.isArray(verdict) ? [outcomes[verdict[0]], verdict[1] || 0] : [outcomes[0], verdict];
+  }
+
+  function unpackCell([outcome, reason, counts, worst, kernels, steps, errors, versus], row, texts, outcomes) {
+    return {
+      outcome: outcomes[outcome],
+      reason: texts[reason],
+      outcomes: Object.fromEntries(counts.map(([one, count]) => [outcomes[one], count])),
+      worst: typeof worst === "number" ? row.cases[worst][0] : worst,
+      kernels: kernels.map((kernel) => texts[kernel]),
+      steps,
+      ...unpackErrors(errors),
+      versus: versus === null ? null : unpackErrors(versus),
+    };
+  }
+
+  function unpackErrors(errors) {
+    if (errors === null) return {};
+    const [max_relative, mean_relative, max_absolute, max_ulps, share, wrong, elements] =
+      Array.isArray(errors) ? errors : [0, 0, 0, 0, 0, 0, errors];
+    return { max_relative, mean_relative, max_absolute, max_ulps, share, wrong, elements };
+  }
+
+  // ---- a row of the table
+
+  function element(name, text = "", className = "") {
+    const made = document.createElement(name);
+    made.textContent = text;
+    if (className) made.className = className;
+    return made;
+  }
+
+  function lineOf(row, i) {
+    const line = element("tr");
+    line.dataset.row = i;
+    line.tabIndex = -1;
+    line.ariaExpanded = "false";
+    const name = element("th", row.name);
+    name.scope = "row";
+    line.append(name, element("td", row.dtype, "dtype"), element("td", row.kind, "kind"));
+    line.append(element("td", row.cases.length, "number count"));
+    for (const column of columns) line.append(cellOf(column, row.cells[column], row.cases.length));
+    return line;
+  }
+
+  function cellOf(column, cell, cases) {
+    const made = element("td", "", "number cell none");
+    made.dataset.label = column;
+    if (!cell) {
+      made.textContent = absent.has(column) ? "" : "·";
+      return made;
+    }
+    made.className = `number cell ${classOf(cell.outcome)} h${heat(cell.share)}`;
+    const sign = element("span", signs[cell.outcome], "sign");
+    sign.ariaHidden = "true";
+    made.append(sign, element("span", `${cell.outcome} `, "hidden"));
+    if (cell.max_relative !== undefined) made.append(element("span", short(cell.max_relative), "error"));
+    if (cell.max_ulps) made.append(" ", element("small", `${ulps(cell.max_ulps)} ulp`));
+    if (Object.keys(cell.outcomes).length > 1) {
+      const part = element("small", `${cell.outcomes[cell.outcome]}/${cases}`, "part");
+      part.title = "cases with this outcome";
+      made.append(" ", part);
+    }
+    return made;
+  }
+
+  // An error in few characters; 0 is exact.
+  function short(value) {
+    if (typeof value !== "number") return String(value);
+    return value === 0 ? "0" : value.toExponential(1).replace("e+", "e");
+  }
+
+  // Units in the last place: fractions where they matter.
+  function ulps(value) {
+    if (typeof value !== "number") return String(value);
+    if (value < 10) return String(Number(value.toPrecision(2)));
+    return value < 1e6 ? Math.round(value).toLocaleString("en") : value.toExponential(0).replace("e+", "e");
+  }
+
+  // How near an error is to its limit, from 0 (exact) to 4 (beyond).
+  function heat(share) {
+    if (!share) return 0;
+    return share < 0.1 ? 1 : share < 0.5 ? 2 : share <= 1 ? 3 : 4;
+  }
 
   // ---- which rows are shown
 
@@ -106,13 +212,6 @@
 
   // ---- details
 
-  function element(name, text = "", className = "") {
-    const made = document.createElement(name);
-    made.textContent = text;
-    if (className) made.className = className;
-    return made;
-  }
-
   function classOf(outcome) {
     return `o-${outcome.replace(" ", "-")}`;
   }
@@ -162,13 +261,17 @@
       const line = element("tr");
       line.append(element("td", id), element("td", note));
       for (const verdict of verdicts) {
-        const [outcome, relative] = verdict || ["", 0];
-        line.append(element("td", verdict ? `${signs[outcome] || outcome} ${error(relative)}` : "·", verdict ? classOf(outcome) : ""));
+        line.append(verdict === null ? element("td", "·") : verdictOf(...verdict));
       }
       made.tBodies[0].append(line);
     }
     box.append(made);
     return box;
+  }
+
+  function verdictOf(outcome, relative) {
+    const computed = outcome !== "unsupported";
+    return element("td", computed ? `${signs[outcome]} ${error(relative)}` : signs[outcome], classOf(outcome));
   }
 
   function detailOf(line) {

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, TypeAlias
 
+import numpy as np
 from threadpoolctl import ThreadpoolController
 
 Task: TypeAlias = Callable[[], Any]
@@ -41,6 +42,7 @@ class _Worker:
         return error
 
     def _serve(self) -> None:
+        np.seterr(all="ignore")  # kernels follow IEEE 754; what the caller has set holds in its own thread only
         while True:
             self._given.acquire()
             try:

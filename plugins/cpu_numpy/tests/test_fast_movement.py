@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,8 @@ from aicore.ops.rearrange import DepthToSpace
 from aicore.ops.resize import Resize
 from aicore.ops.shape import Reshape
 from aicore.ops.slicing import PAD_MODES, Pad, Slice
-from aicore_cpu_numpy.fast import indexing, movement, resize, scatter
+from aicore.runtime import using_threads
+from aicore_cpu_numpy.fast import _parallel, indexing, movement, resize, scatter
 
 Array = np.ndarray[Any, Any]
 Run = Callable[..., Any]
@@ -39,8 +41,17 @@ def compare(got: Any, wanted: Any, tolerance: float = 0.0) -> None:
         np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
 
 
+@pytest.fixture(params=[1, 3])
+def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Samples are small; with several threads they are shared all the same."""
+    monkeypatch.setattr(_parallel, "PARALLEL", -1.0)
+    with using_threads(request.param):
+        yield
+
+
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.usefixtures("threads")
 def test_samples(name: str, dtype: str, run_kernel: Run, reference: Run) -> None:
     kernel, compared = KERNELS[name], 0
     exact = kernel.variant != "separable"
@@ -218,3 +229,24 @@ def test_reasons() -> None:
     )
     crop = Resize(coordinate_transformation_mode="tf_crop_and_resize", sizes=(1, 1, 2, 2))
     assert "roi" in str(KERNELS["Resize-nearest"].reason_against(crop, image, TensorType("float32", (8,))))
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("shape", [(40, 3, 50), (2, 70, 90, 5), (1, 600, 4), (3, 1, 17, 2), (1, 1), (0, 4, 2)])
+def test_transposes_of_any_order(shape: tuple[int, ...], run_kernel: Run) -> None:
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    for perm in itertools.permutations(range(len(shape))):
+        (got,) = run_kernel(KERNELS["Transpose-strided"], Transpose(perm), [x])
+        np.testing.assert_array_equal(got, x.transpose(perm))
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_pieces_of_unequal_sizes(axis: int, run_kernel: Run) -> None:
+    rng = np.random.default_rng(0)
+    sizes = (1, 40, 0, 3)
+    xs = [rng.standard_normal(tuple(n if i == axis else 20 for i in range(3))) for n in sizes]
+    (joined,) = run_kernel(KERNELS["Concat-strided"], Concat(axis), xs)
+    np.testing.assert_array_equal(joined, np.concatenate(xs, axis))
+    for piece, x in zip(run_kernel(KERNELS["Split-strided"], Split(axis, None, sizes), [joined]), xs, strict=True):
+        np.testing.assert_array_equal(piece, x)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,8 @@ from aicore.ops.logic import Equal, Greater, Where
 from aicore.ops.normalization import BatchNormalization, LayerNormalization
 from aicore.ops.reduction import ReduceLogSumExp
 from aicore.ops.softmax import Softmax
-from aicore_cpu_numpy.fast import _program, _rows, cast, normalization, pointwise, reduction, softmax
+from aicore.runtime import using_threads
+from aicore_cpu_numpy.fast import _parallel, _program, _rows, cast, normalization, pointwise, reduction, softmax
 from aicore_cpu_numpy.fast._bounds import CLIP, merge_bounds
 from aicore_cpu_numpy.fast._trace import Tape
 
@@ -46,14 +47,18 @@ def close(got: Any, wanted: Any) -> None:
         np.testing.assert_allclose(found, expected, rtol=10 * tolerance, atol=tolerance)
 
 
-@pytest.fixture(params=["one block", "tiny blocks"])
-def blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Samples are small, so blocks are made smaller still."""
-    if request.param == "tiny blocks":
+@pytest.fixture(params=["one block", "tiny blocks", "three threads"])
+def blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Samples are small, so blocks are made smaller still, and shared however short they take."""
+    if request.param == "three threads":
+        monkeypatch.setattr(_parallel, "PARALLEL", -1.0)
+    if request.param != "one block":
         monkeypatch.setattr(_program, "BLOCK_BYTES", 32)
         monkeypatch.setattr(pointwise, "_compile_cached", pointwise._compile)
         monkeypatch.setattr(_rows, "BLOCK_ELEMENTS", 5)
         monkeypatch.setattr(cast, "BLOCK_ELEMENTS", 5)
+    with using_threads(3 if request.param == "three threads" else 1):
+        yield
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -174,6 +179,26 @@ def test_random_regions(reference: Run, case: tuple[Region, list[Array]], block:
     close(outputs, wanted)
     for before, after in zip(arrays[1:], operands[1:], strict=True):
         np.testing.assert_array_equal(before, after)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_constants_of_channels_are_repeated(reference: Run, monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
+    monkeypatch.setattr(_parallel, "PARALLEL", -1.0)
+    builder = Builder()
+    rng = np.random.default_rng(4)
+    arrays = [rng.standard_normal(shape).astype(np.float32) for shape in ((2, 6, 5, 7), (1, 1, 7), (7,), (1,))]
+    x, scale, shift, slope = (builder.input("x", "float32", a.shape) for a in arrays)
+    y = builder.apply(Mul(), builder.apply(Relu(), builder.apply(Add(), builder.apply(Mul(), x, scale), shift)), slope)
+    types = [v.type for v in (x, scale, shift, slope)]
+    op = Region(builder.graph([x, scale, shift, slope], {"y": y}))
+    with using_threads(threads):
+        run = pointwise.bind_pointwise(op, types, [None, *arrays[1:]])
+        workspace = np.empty(pointwise.workspace_bytes(op, *types), np.uint8)
+    assert isinstance(run, pointwise.BoundPointwise)
+    assert {i: tile.size for i, tile in run.tiles.items()} == {1: 7 * 30, 2: 7 * 30}
+    out = np.full(arrays[0].shape, np.nan, np.float32)
+    run(*arrays, out=out, workspace=workspace)
+    close([out], reference(op, arrays))
 
 
 def test_two_outputs_that_are_one_value(reference: Run) -> None:

@@ -17,7 +17,7 @@ from aicore_cpu_numpy.kernels import all_kernels
 
 
 def test_names_are_unique() -> None:
-    counts = Counter((kernel.op, kernel.device, kernel.variant) for kernel in all_kernels())
+    counts = Counter((kernel.op, kernel.wraps, kernel.device, kernel.variant) for kernel in all_kernels())
     assert [key for key, count in counts.items() if count > 1] == []
 
 

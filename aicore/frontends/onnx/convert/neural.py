@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aicore.errors import ModelError
+from aicore.frontends.onnx.convert.random import key_of
 from aicore.frontends.onnx.convert.source import Results, SourceNode, converts
 from aicore.ir import Value
 
@@ -36,14 +37,15 @@ def dropout_by_attributes(node: SourceNode) -> Results:
 
 @converts("Dropout", since=12)
 def dropout(node: SourceNode) -> Results:
-    """The identity, unless the model trains at a ratio that is not zero."""
+    """The identity, unless the model trains at a ratio that is not zero; the mask is an output by a field of the op."""
     ratio, training = node.input(1), node.input(2)
     trains = training is not None and (training.known is None or bool(training.known.any()))
     drops = ratio is None or ratio.known is None or bool(ratio.known.any())
-    node.attributes.ignore("seed")
-    if trains and drops:
-        raise node.fail("dropout in training is not supported yet")
-    return _without_dropout(node, "bool")
+    seed = node.read("seed")
+    if not (trains and drops):
+        return _without_dropout(node, "bool")
+    results: Results = node.build(node.operand(), ratio, training, key_of(node, seed), mask=node.wants(1))
+    return results
 
 
 @converts("MaxPool")

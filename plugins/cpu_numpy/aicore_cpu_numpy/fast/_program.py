@@ -11,11 +11,13 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from aicore_cpu_numpy.fast._bounds import merge_bounds
+from aicore_cpu_numpy.fast._parallel import MOVED, PASS, Call, spans
 from aicore_cpu_numpy.fast._trace import Array, Function, Instruction, Symbol, Tape, convert
 
 BLOCK_BYTES = 128 * 1024
@@ -58,8 +60,13 @@ class Program:
         self._input_dims = [self._merge.dims(symbol.shape) for symbol in inputs]
         self._output_dims = [self._merge.dims(symbol.shape) for symbol in finished]
         itemsize = max(symbol.dtype.itemsize for symbol in finished)
+        elements = math.prod(self._merge.whole)
+        read = sum(math.prod(symbol.shape) * symbol.dtype.itemsize for symbol in inputs)
+        written = sum(math.prod(symbol.shape) * symbol.dtype.itemsize for symbol in finished)
+        self.seconds = elements * PASS * sum(map(_passes, self._steps)) + (read + written) * MOVED
         whole = len(self._steps) == 1
-        self._blocks = list(_blocks(self._merge.whole, math.inf if whole else BLOCK_BYTES // itemsize))
+        self._block = elements if whole else BLOCK_BYTES // itemsize
+        self._blocks = list(_blocks(self._merge.whole, math.inf if whole else self._block))
         self._first_places, self.workspace_bytes = self._lay_out()
 
     @property
@@ -72,23 +79,57 @@ class Program:
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array | None) -> None:
         """Compute the outputs, which are C-contiguous."""
+        for call in self._calls(self._blocks, *self._shaped(inputs, outputs), workspace):
+            call()
+
+    def place(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array | None, parts: int
+    ) -> list[list[Call]]:
+        """The calls of each of so many workers, with the views of all blocks made.
+
+        workspace: `workspace_bytes` for each worker.
+        """
+        arrays, results = self._shaped(inputs, outputs)
+        shares = self._shares(parts)
+        size = self.workspace_bytes
+        return [
+            list(self._calls(share, arrays, results, None if not size or workspace is None else workspace[size * i :]))
+            for i, share in enumerate(shares)
+        ]
+
+    def _shares(self, parts: int) -> list[list[Index]]:
+        """The blocks of each worker; a single one is cut into as many pieces as there are workers."""
+        blocks = self._blocks
+        if len(blocks) < parts:
+            blocks = list(_blocks(self._merge.whole, max(-(-math.prod(self._merge.whole) // parts), 1)))
+        return [blocks[start:stop] for start, stop in spans(len(blocks), parts)]
+
+    def _shaped(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> tuple[list[Array], list[Array]]:
         arrays = [array.reshape(dims) for array, dims in zip(inputs, self._input_dims, strict=True)]
         results = [array.reshape(dims) for array, dims in zip(outputs, self._output_dims, strict=True)]
-        if len(self._blocks) == 1:
-            self._run_block(self._blocks[0], [*arrays, *results], workspace, self._steps)
+        return arrays, results
+
+    def _calls(
+        self, blocks: Sequence[Index], arrays: list[Array], results: list[Array], workspace: Array | None
+    ) -> Iterator[Call]:
+        if len(blocks) == 1 and blocks[0] is self._blocks[0] and len(self._blocks) == 1:
+            yield from self._block_calls(blocks[0], [*arrays, *results], workspace, self._steps)
             return
-        for block in self._blocks:
+        for block in blocks:
             steps = [
                 (f, tuple(x if isinstance(x, int) else _part(x, block) for x in xs), y) for f, xs, y in self._steps
             ]
-            self._run_block(block, [_part(array, block) for array in (*arrays, *results)], workspace, steps)
+            memory = [_part(array, block) for array in (*arrays, *results)]
+            yield from self._block_calls(block, memory, workspace, steps)
 
-    def _run_block(self, block: Index, memory: list[Array], workspace: Array | None, steps: Sequence[Step]) -> None:
+    def _block_calls(
+        self, block: Index, memory: list[Array], workspace: Array | None, steps: Sequence[Step]
+    ) -> Iterator[Call]:
         if workspace is not None:
             for start, stop, dtype, dims in self._places(block):
                 memory.append(workspace[start:stop].view(dtype).reshape(dims))
         for function, operands, result in steps:
-            function(*[memory[x] if isinstance(x, int) else x for x in operands], out=memory[result])
+            yield partial(function, *[memory[x] if isinstance(x, int) else x for x in operands], out=memory[result])
 
     def _places(self, block: Index) -> list[_Place]:
         """Where the registers lie: as in the first block, which is the largest."""
@@ -230,6 +271,19 @@ class _Placement:
     def _type(self, number: int) -> Register:
         variable = self._tape.variables[number]
         return Register(variable.dtype, self._merge.dims(variable.shape))
+
+
+def _passes(step: Step) -> float:
+    """What one step costs, an addition being 1."""
+    return _COSTS.get(getattr(step[0], "__name__", ""), 1.0)
+
+
+_COSTS = {
+    **dict.fromkeys(("exp", "log", "tanh", "sin", "cos", "expm1", "log1p"), 8.0),
+    **dict.fromkeys(("divide", "sqrt", "reciprocal", "select"), 3.0),
+    **dict.fromkeys(("power", "float_power", "arctan2", "remainder", "fmod"), 40.0),
+}
+"""For estimates, by name of a function."""
 
 
 def _owned(tape: Tape, inputs: Sequence[Symbol], outputs: Sequence[Symbol]) -> list[Symbol]:

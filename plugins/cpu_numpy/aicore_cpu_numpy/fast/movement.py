@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,13 +16,15 @@ from aicore.ops.creation import ConstantOfShape
 from aicore.ops.movement import Concat, Expand, Split, Tile, Transpose
 from aicore.ops.rearrange import DepthToSpace, SpaceToDepth
 from aicore.ops.shape import Flatten, Identity, Reshape, Squeeze, Unsqueeze
+from aicore_cpu_numpy.fast._copies import copying, transposing
+from aicore_cpu_numpy.fast._parallel import Call, Placing
 from aicore_cpu_numpy.fast._sized import DENSE, sized
 
 Array = np.ndarray[Any, Any]
 
 
-def transpose_into(op: Transpose, x: Array, *, out: Array) -> None:
-    np.copyto(out, x.transpose(op.perm))
+def transpose_into(op: Transpose, x: Array, *, out: Array) -> Call:
+    return transposing(x, tuple(reversed(range(x.ndim))) if op.perm is None else op.perm, out)
 
 
 def expand_into(op: Expand, x: Array, shape: Array | None = None, *, out: Array) -> None:
@@ -35,17 +39,25 @@ def tile_into(op: Tile, x: Array, repeats: Array | None = None, *, out: Array) -
         np.copyto(out.reshape(woven), x.reshape(spread))
 
 
-def concat_into(op: Concat, *xs: Array, out: Array) -> None:
-    np.concatenate(xs, op.axis, out=out)
+def concat_into(op: Concat, *xs: Array, out: Array) -> Call:
+    parts = _cut(out, op.axis, [x.shape[op.axis] for x in xs])
+    return copying([(part, x.reshape(part.shape)) for part, x in zip(parts, xs, strict=True)])
 
 
-def split_into(op: Split, x: Array, split: Array | None = None, *, out: Any) -> None:
+def split_into(op: Split, x: Array, split: Array | None = None, *, out: Any) -> Call:
     pieces: Sequence[Array] = out if isinstance(out, tuple) else (out,)
-    axis, start = normalize_axis(op.axis, x.ndim), 0
-    for piece in pieces:
-        end = start + piece.shape[axis]
-        np.copyto(piece, x[(slice(None),) * axis + (slice(start, end),)])
-        start = end
+    parts = _cut(x, op.axis, [piece.shape[op.axis] for piece in pieces])
+    return copying([(piece.reshape(part.shape), part) for part, piece in zip(parts, pieces, strict=True)])
+
+
+def _cut(x: Array, axis: int, sizes: Sequence[int]) -> Iterator[Array]:
+    """Pieces of these sizes along an axis, as matrices with a row for each place before the axis."""
+    axis = normalize_axis(axis, x.ndim)
+    before, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
+    matrix, start = x.reshape(before, x.shape[axis] * inner), 0
+    for size in sizes:
+        yield matrix[:, start * inner : (start + size) * inner]
+        start += size
 
 
 def relabel_into(op: Op, x: Array, *operands: Array | None, out: Array) -> None:
@@ -78,16 +90,28 @@ def _strided(op: type[Op], function: Any) -> Kernel:
     return kernel(op, device="cpu", variant="strided", dtypes=DENSE, supports=sized)(function)
 
 
+def _placed(op: type[Op], place: Callable[..., Call]) -> Kernel:
+    """The kernel whose call for certain arrays `place(op, *arrays, out=)` gives."""
+
+    def bind(op: Op, types: Sequence[TensorType | None], constants: Sequence[Array | None]) -> Placing:
+        return Placing(partial(place, op))
+
+    def run(op: Op, *arrays: Array | None, out: Any) -> None:
+        place(op, *arrays, out=out)()
+
+    return kernel(op, device="cpu", variant="strided", dtypes=DENSE, supports=sized, bind=bind)(run)
+
+
 def _no_strings(op: ConstantOfShape, *types: TensorType | None) -> str | None:
     return sized(op, *types) if op.dtype in DENSE else "does not fill with strings"
 
 
 KERNELS: tuple[Kernel, ...] = (
-    _strided(Transpose, transpose_into),
+    _placed(Transpose, transpose_into),
     _strided(Expand, expand_into),
     _strided(Tile, tile_into),
-    _strided(Concat, concat_into),
-    _strided(Split, split_into),
+    _placed(Concat, concat_into),
+    _placed(Split, split_into),
     _strided(DepthToSpace, depth_to_space_into),
     _strided(SpaceToDepth, space_to_depth_into),
     *(_strided(op, relabel_into) for op in (Identity, Reshape, Flatten, Squeeze, Unsqueeze)),

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
+
+import numpy as np
 
 from aicore.ir import INTEGERS, Op, TensorType, as_tuple, numpy_dtype
 from aicore.kernels import Kernel, kernel
@@ -12,6 +16,7 @@ from aicore.ops.activation import Shrink
 from aicore.ops.arithmetic import Pow
 from aicore.ops.fused_pointwise import Region
 from aicore_cpu_numpy.fast._formulas import REFERENCES, apply
+from aicore_cpu_numpy.fast._parallel import Call, parts_of, side_by_side
 from aicore_cpu_numpy.fast._program import Program
 from aicore_cpu_numpy.fast._trace import Array, Symbol, Tape
 
@@ -63,17 +68,41 @@ def run_pointwise(op: Op, *operands: Array | None, out: Any, workspace: Array | 
     bind_pointwise(op, types, ())(*operands, out=out, workspace=workspace)
 
 
+@dataclass(frozen=True, eq=False)
+class BoundPointwise:
+    """A program with its constants; `parts` workers share it where its arrays stay the same.
+
+    tiles: arrays to use in place of constant operands, by index.
+    """
+
+    program: Program
+    parts: int
+    tiles: Mapping[int, Array] = field(default_factory=dict)
+
+    def __call__(self, *operands: Array | None, out: Any, workspace: Array | None = None) -> None:
+        if self.parts > 1:
+            self.place(*operands, out=out, workspace=workspace)()
+            return
+        self.program.run(self._inputs(operands), as_tuple(out), workspace)
+
+    def place(self, *operands: Array | None, out: Any, workspace: Array | None = None) -> Call:
+        return side_by_side(self.program.place(self._inputs(operands), as_tuple(out), workspace, self.parts))
+
+    def _inputs(self, operands: Sequence[Array | None]) -> list[Array]:
+        return [self.tiles.get(i, x) for i, x in enumerate(operands) if x is not None]
+
+
 def bind_pointwise(
     op: Op, types: Sequence[TensorType | None], constants: Sequence[Array | None]
 ) -> Callable[..., None]:
     program = compile_pointwise(op, types, constants)
+    parts = parts_of(program.seconds)
+    tiled = _with_tiles(op, types, constants, program)
+    if tiled is not None:
+        return BoundPointwise(tiled[0], parts, tiled[1])
     single = program.single
-
-    def run(*operands: Array | None, out: Any, workspace: Array | None = None) -> None:
-        program.run([x for x in operands if x is not None], as_tuple(out), workspace)
-
-    if single is None or None in types:
-        return run
+    if parts > 1 or single is None or None in types:
+        return BoundPointwise(program, parts)
     function, places = single
     if places == tuple(range(len(types))):  # the usual case: one ufunc of all operands in order
         return lambda *operands, out, workspace=None: function(*operands, out=out)
@@ -82,8 +111,42 @@ def bind_pointwise(
     )
 
 
+def _with_tiles(
+    op: Op, types: Sequence[TensorType | None], constants: Sequence[Array | None], program: Program
+) -> tuple[Program, dict[int, Array]] | None:
+    """The program with constants of the last axis repeated for neighbouring rows, and these; None where it is no help.
+
+    A loop over 32 channels spends its time on starting, so a few rows become one.
+    """
+    shapes = [() if t is None else t.static_shape for t in types]
+    whole = max(shapes, key=math.prod, default=())
+    vectors = [i for i, shape in enumerate(shapes) if shape != whole and math.prod(shape) == math.prod(shape[-1:]) > 1]
+    others = [shape for i, shape in enumerate(shapes) if i not in vectors]
+    if isinstance(op, Pow) or not vectors or any(shape != whole and math.prod(shape) != 1 for shape in others):
+        return None
+    if any(constants[i] is None or shapes[i][-1] != whole[-1] for i in vectors):
+        return None
+    rows, columns = math.prod(whole[:-1]), whole[-1]
+    times = next((k for k in range(min(_TILE // columns, rows // 2), 1, -1) if rows % k == 0), 1)
+    if times == 1:
+        return None
+    row = (times * columns,)
+    dims = [row if i in vectors else (rows // times, *row) if shape == whole else () for i, shape in enumerate(shapes)]
+    tiled = compile_pointwise(
+        op, [t and TensorType(t.dtype, shape) for t, shape in zip(types, dims, strict=True)], constants
+    )
+    if tiled.workspace_bytes > program.workspace_bytes:
+        return None
+    return tiled, {i: np.tile(np.asarray(constants[i]).reshape(-1), times) for i in vectors}
+
+
+_TILE = 4096
+"""Elements of a row that is made of several."""
+
+
 def workspace_bytes(op: Op, *types: TensorType | None) -> int:
-    return compile_pointwise(op, types).workspace_bytes
+    program = compile_pointwise(op, types)
+    return program.workspace_bytes * parts_of(program.seconds)
 
 
 def supports(op: Op, *types: TensorType | None) -> str | None:

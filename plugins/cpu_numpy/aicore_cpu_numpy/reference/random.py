@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import os
 from typing import Any
 
 import numpy as np
 
 from aicore.errors import ExecutionError
+from aicore.ir import numpy_dtype
 from aicore.kernels import Kernel, kernel
-from aicore.ops.random import Dropout
+from aicore.ops.random import Draw, DrawKey, DrawNormal, DrawUniform, Dropout
 from aicore_cpu_numpy.reference._precision import widen
 
 Array = np.ndarray[Any, Any]
@@ -52,4 +55,44 @@ def dropout(
     return (y, kept) if op.mask else y
 
 
-KERNELS: tuple[Kernel, ...] = (dropout,)
+@kernel(DrawUniform, device="cpu")
+def draw_uniform(op: DrawUniform, key: Array, shape: Array | None = None) -> Any:
+    dims = _dims(op, shape)
+    working = _working(op)
+    drawn = uniform(key, op.stream, math.prod(dims)).astype(working).reshape(dims)
+    scaled = working(op.low) + drawn * working(op.high - op.low)
+    return np.asarray(scaled).astype(numpy_dtype(op.dtype))
+
+
+@kernel(DrawNormal, device="cpu")
+def draw_normal(op: DrawNormal, key: Array, shape: Array | None = None) -> Any:
+    dims = _dims(op, shape)
+    count, working = math.prod(dims), _working(op)
+    u, v = uniform(key, op.stream, count + count % 2).reshape(-1, 2).T.astype(working)
+    radius, angle = np.sqrt(-2 * np.log(1 - u)), working(2 * np.pi) * v
+    normal = np.stack((radius * np.cos(angle), radius * np.sin(angle)), axis=1).reshape(-1)[:count]
+    return (working(op.mean) + working(op.scale) * normal).reshape(dims).astype(numpy_dtype(op.dtype))
+
+
+@kernel(DrawKey, device="cpu")
+def draw_key(op: DrawKey) -> Any:
+    return np.frombuffer(os.urandom(8), np.uint32)
+
+
+def uniform(key: Array, stream: int, count: int) -> Array:
+    """`count` multiples of 2^-24 from 0 to below 1, in float32, which holds them exactly."""
+    return (philox(key, stream, count) >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
+
+
+def _working(op: Draw) -> Any:
+    return np.float64 if op.dtype == "float64" else np.float32
+
+
+def _dims(op: Draw, shape: Array | None) -> tuple[int, ...]:
+    dims = tuple(op.shape or ()) if shape is None else tuple(shape.tolist())
+    if any(dim < 0 for dim in dims):
+        raise ExecutionError(f"shape {dims} has a negative dim")
+    return dims
+
+
+KERNELS: tuple[Kernel, ...] = (dropout, draw_uniform, draw_normal, draw_key)

@@ -1,4 +1,4 @@
-"""Python's cyclic garbage collector rests while a graph is compiled.
+"""Python's cyclic garbage collector rests while a graph is compiled, and while modules and plugins are loaded.
 
 Compiling makes many objects that live on and refer to each other. The collector would walk all of them again and again,
 in time that grows faster than the graph: 10,000 nodes took 1.4 times as long with it as without.

@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from aicore.runtime.collector import collector_at_rest
+from aicore.collector import collector_at_rest
 
 
 def test_it_rests_until_the_last_one_leaves() -> None:

@@ -1,0 +1,197 @@
+"""One step of RNN, LSTM and GRU, for all sequences at once: one product for the gates, the rest in place.
+
+With G gates, L directions side by side, N sequences and H hidden units: gates lie one after another, (G, L, N, H), so
+that those with one activation are one dense array. States are (L, N, H).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from aicore.ops.recurrent import GRU, LSTM, RNN, Recurrent
+from aicore_cpu_numpy.fast._gates import Gate
+
+Array = np.ndarray[Any, Any]
+Cell: TypeAlias = Callable[[Array, Array, Array], None]
+"""`(x, h, out)`: the next h into `out`, of the projected input x (G, L, N, H) and h; a cell state changes in place."""
+
+_FEW_ROWS, _LONG_ROWS = 4, 64
+"""Up to so many sequences of so many hidden units, a product for each takes less time than one of so flat a matrix."""
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What a step computes with: w (G, L, I, H), bias (G, L, 1, H), peepholes (3, L, 1, H), and the blocks of r.
+
+    r: for each product of a step, (gates, L, H, H); or (1, 1, H, gates * H), which gives a single sequence the same.
+    reset_bias: (L, 1, H), the bias inside the reset of a GRU with `linear_before_reset`.
+    """
+
+    w: Array
+    r: tuple[Array, ...]
+    bias: Array | None = None
+    reset_bias: Array | None = None
+    peepholes: Array | None = None
+
+
+@dataclass(frozen=True)
+class Room:
+    """Memory of a step: gates and scratch (G, L, N, H), one spare state, and the cell state of an LSTM."""
+
+    gates: Array
+    scratch: Array
+    spare: Array
+    cell: Array
+
+
+def pack(
+    op: Recurrent, w: Array, r: Array, b: Array | None, p: Array | None, *, dense: bool = False, single: bool = False
+) -> Weights:
+    """Weights of L directions, of w (L, G*H, I), r (L, G*H, H), b (L, 2*G*H) and p (L, 3*H).
+
+    dense: copy the matrices as the products read them.
+    single: they are for one sequence in one direction; one wide product takes less time than one for each gate.
+    """
+    count, hidden = len(w), r.shape[2]
+    reset_bias = bias = None
+    if b is not None:
+        ours, theirs = b.reshape(count, 2, op.gates, 1, hidden).transpose(1, 2, 0, 3, 4)
+        bias = ours + theirs
+        if isinstance(op, GRU) and op.linear_before_reset:
+            bias[2] = ours[2]
+            reset_bias = np.array(theirs[2])
+    peepholes = None if p is None else p.reshape(count, 3, 1, hidden).swapaxes(0, 1)
+    inputs, states = (m.reshape(count, op.gates, hidden, m.shape[2]).transpose(1, 0, 3, 2) for m in (w, r))
+    two_products = isinstance(op, GRU) and not op.linear_before_reset
+    blocks: tuple[Array, ...] = (states[:2], states[2:]) if two_products else (states,)
+    if dense:
+        inputs = np.ascontiguousarray(inputs)
+        blocks = tuple(_side_by_side(block) if single else np.ascontiguousarray(block) for block in blocks)
+    return Weights(inputs, blocks, bias, reset_bias, peepholes)
+
+
+def _side_by_side(block: Array) -> Array:
+    """(gates, 1, H, H) as (1, 1, H, gates * H)."""
+    hidden = block.shape[-1]
+    return block.transpose(1, 2, 0, 3).reshape(1, 1, hidden, len(block) * hidden)
+
+
+def make_cell(op: Recurrent, weights: Weights, functions: Sequence[Gate], room: Room) -> Cell:
+    """The step of the op in the given memory."""
+    match op:
+        case LSTM():
+            return _lstm(op, weights, functions, room)
+        case GRU() if op.linear_before_reset:
+            return _gru_resetting_products(weights, functions, room)
+        case GRU():
+            return _gru(weights, functions, room)
+        case RNN():
+            return _rnn(weights, functions, room)
+    raise TypeError(f"{type(op).__name__} is no recurrent layer")
+
+
+def _product(r: Array, out: Array) -> Callable[[Array], Array]:
+    """`(h)`: out (gates, L, N, H) = h (L, N, H) @ r."""
+    target = out.reshape(*r.shape[:2], out.shape[2], r.shape[3])
+    if 1 < out.shape[2] <= _FEW_ROWS and out.shape[3] >= _LONG_ROWS:
+        r, target = r[..., None, :, :], target[..., None, :]
+        return lambda h: np.matmul(h[..., None, :], r, out=target)
+    return lambda h: np.matmul(h, r, out=target)
+
+
+def _rnn(weights: Weights, functions: Sequence[Gate], room: Room) -> Cell:
+    gates, (function,) = room.gates, functions
+    multiply = _product(weights.r[0], gates)
+
+    def step(x: Array, h: Array, out: Array) -> None:
+        multiply(h)
+        np.add(gates, x, out=gates)
+        function(gates[0], out, room.spare)
+
+    return step
+
+
+def _gru(weights: Weights, functions: Sequence[Gate], room: Room) -> Cell:
+    (f, g), spare = functions, room.spare
+    both, candidate = room.gates[:2], room.gates[2]
+    update, reset = both
+    scratch = room.scratch[:2]
+    multiply, multiply_reset = _product(weights.r[0], both), _product(weights.r[1], room.gates[2:])
+
+    def step(x: Array, h: Array, out: Array) -> None:
+        multiply(h)
+        np.add(both, x[:2], out=both)
+        f(both, both, scratch)
+        np.multiply(reset, h, out=spare)
+        multiply_reset(spare)
+        np.add(candidate, x[2], out=candidate)
+        g(candidate, candidate, spare)
+        _blend(update, candidate, h, spare, out)
+
+    return step
+
+
+def _gru_resetting_products(weights: Weights, functions: Sequence[Gate], room: Room) -> Cell:
+    gates, (f, g), spare = room.gates, functions, room.spare
+    both, candidate = gates[:2], gates[2]
+    update, reset = both
+    scratch, bias = room.scratch[:2], weights.reset_bias
+    multiply = _product(weights.r[0], gates)
+
+    def step(x: Array, h: Array, out: Array) -> None:
+        multiply(h)
+        np.add(both, x[:2], out=both)
+        f(both, both, scratch)
+        if bias is not None:
+            np.add(candidate, bias, out=candidate)
+        np.multiply(candidate, reset, out=candidate)
+        np.add(candidate, x[2], out=candidate)
+        g(candidate, candidate, spare)
+        _blend(update, candidate, h, spare, out)
+
+    return step
+
+
+def _blend(update: Array, candidate: Array, h: Array, spare: Array, out: Array) -> None:
+    """out = (1 - update) * candidate + update * h."""
+    np.subtract(h, candidate, out=spare)
+    np.multiply(spare, update, out=spare)
+    np.add(spare, candidate, out=out)
+
+
+def _lstm(op: LSTM, weights: Weights, functions: Sequence[Gate], room: Room) -> Cell:
+    gates, (f, g, last), spare, cell = room.gates, functions, room.spare, room.cell
+    admit, emit, keep, candidate = gates
+    squashed, squashed_scratch, scratch = gates[:3], room.scratch[:3], room.scratch[0]
+    peepholes = weights.peepholes
+    multiply = _product(weights.r[0], gates)
+
+    def peeping(gate: Array, peephole: Array) -> None:
+        np.multiply(cell, peephole, out=spare)
+        np.add(gate, spare, out=gate)
+        f(gate, gate, scratch)
+
+    def step(x: Array, h: Array, out: Array) -> None:
+        multiply(h)
+        np.add(gates, x, out=gates)
+        if peepholes is None:
+            f(squashed, squashed, squashed_scratch)
+        else:
+            peeping(admit, peepholes[0])
+            peeping(keep, peepholes[2])
+        if op.input_forget:
+            np.subtract(1, admit, out=keep)
+        g(candidate, candidate, scratch)
+        np.multiply(keep, cell, out=cell)
+        np.multiply(admit, candidate, out=candidate)
+        np.add(cell, candidate, out=cell)
+        if peepholes is not None:
+            peeping(emit, peepholes[1])
+        last(cell, spare, scratch)
+        np.multiply(emit, spare, out=out)
+
+    return step

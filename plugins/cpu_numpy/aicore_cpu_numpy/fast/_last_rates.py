@@ -1,0 +1,53 @@
+"""What the parts of a convolution cost one thread, in seconds, for estimates.
+
+Fitted to an x86 core with AVX2 at about 3 GHz. Only ratios matter to the choice of a kernel.
+"""
+
+from __future__ import annotations
+
+CALL = 0.7e-6
+"""One NumPy call."""
+PARALLEL = 60e-6
+"""Work of one thread that is worth sharing."""
+
+IN_CACHE = 1 << 17
+"""Elements that a second-level cache holds."""
+
+_HAND_OFF = 25e-6
+_FLOP, _WEIGHT, _MOVED = 1 / 80e9, 0.25e-9, 0.15e-9
+_PASS = 0.17e-9
+_RUN, _COPIED = 4e-9, 0.14e-9
+_PRODUCT, _LOOP = 0.2e-9, 35e-9
+
+
+def shared(seconds: float, parts: int, units: int = 0) -> float:
+    """Of work that workers do side by side; they share the memory.
+
+    units: parts of the work that cannot be cut; 0 if it can be cut anywhere.
+    """
+    if parts == 1:
+        return seconds
+    longest = -(-units // parts) / units if units else 1 / parts
+    return seconds * longest * 1.1 + _HAND_OFF
+
+
+def gemm_seconds(rows: float, inner: int, columns: int, calls: float) -> float:
+    """(rows, inner) @ (inner, columns) with the rows spread over so many calls, each of which packs the weights."""
+    flops, moved = 2.0 * rows * inner * columns, rows * (inner + columns)
+    return flops * _FLOP + moved * _MOVED + calls * (CALL + inner * columns * _WEIGHT)
+
+
+def pass_seconds(elements: float, passes: float, block: int = 0) -> float:
+    """Passes over elements, which are in the cache if a block of them is no larger than that."""
+    return elements * passes * (_PASS if block <= IN_CACHE else 1.6 * _PASS)
+
+
+def copy_seconds(elements: float, run: int) -> float:
+    """A copy of pieces of `run` elements each."""
+    return elements / max(run, 1) * _RUN + elements * _COPIED
+
+
+def shifted_seconds(products: int, length: int) -> float:
+    """Sums of products in loops of such a length; what the longest ones touch leaves the first-level cache."""
+    cost = _PRODUCT if length <= 1024 else 1.15 * _PRODUCT
+    return products * cost + products / max(length, 1) * _LOOP

@@ -1,0 +1,196 @@
+"""Any convolution of channels-last images: windows of some rows are copied side by side, then it is a matrix product.
+
+With channels last, a window is a few long runs of memory: one for each row of the kernel.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+import numpy as np
+
+from aicore_cpu_numpy.fast._last_epilogue import Array, Calls, finish, needs_two
+from aicore_cpu_numpy.fast._last_padding import clear, copy_region, copy_runs, is_inside, reach, sizes, view_of
+from aicore_cpu_numpy.fast._last_problem import Arrays, Block, Problem, blocks, bounds_of
+from aicore_cpu_numpy.fast._last_products import multiply, needs_windows
+from aicore_cpu_numpy.fast._last_rates import CALL, IN_CACHE, PARALLEL, copy_seconds, gemm_seconds, pass_seconds, shared
+from aicore_cpu_numpy.fast._rows import carve, carved_bytes
+
+
+def reason_against(p: Problem) -> str | None:
+    """Why it is of no use, or None."""
+    return None if needs_windows(p) else "copies for nothing what is a matrix product as it is"
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Windows @ weights, block by block.
+
+    block: elements of the windows in one block, if one row of the output has no more.
+    split: what each worker has a part of, `rows` or `maps` (output channels, which copies windows once for each).
+    """
+
+    problem: Problem
+    block: int = 1 << 17
+    split: str = "rows"
+
+    @property
+    def seconds(self) -> float:
+        """Expected time; a split by maps that changes nothing comes second."""
+        parts = self._parts
+        if not self._by_maps:
+            return shared(self._alone, parts, self.problem.height) * (1.01 if self.split == "maps" else 1.0)
+        windows = self._window_seconds()
+        return shared(self._alone - windows, parts, self.problem.maps) + windows
+
+    @cached_property
+    def _alone(self) -> float:
+        """Seconds of one worker for all."""
+        p = self.problem
+        count = p.workers * -(-p.height // (p.workers * self._most))
+        packs = 1 if self.split == "maps" else count
+        products = p.group * gemm_seconds(p.positions, p.depth, p.maps, packs)
+        tail = pass_seconds(p.size, p.passes, min(self._most, p.height) * p.width * p.outputs)
+        return products + self._window_seconds() + tail + CALL * count * (4 + p.passes)
+
+    def _window_seconds(self) -> float:
+        p = self.problem
+        run = p.channels * (p.geometry.kernel[-1] if p.group == 1 and p.geometry.dilations[-1] == 1 else 1)
+        padded = p.images * p.group * p.channels * math.prod(p.geometry.spatial) if self._pads else 0
+        copied = p.group * p.depth * p.positions
+        block = self._most * p.width * p.group * p.depth
+        spilled = copied if block > IN_CACHE else 0
+        return copy_seconds(copied, run) + copy_seconds(padded, 1 << 10) + pass_seconds(spilled, 0.5)
+
+    @property
+    def _parts(self) -> int:
+        return self.problem.workers if self._alone > PARALLEL else 1
+
+    @property
+    def _by_maps(self) -> bool:
+        return self.split == "maps" and self.problem.group == 1 and self._parts > 1
+
+    @property
+    def _most(self) -> int:
+        """Rows of a block."""
+        p = self.problem
+        return max(self.block // max(p.group * p.depth * p.width, 1), 1)
+
+    @property
+    def _pads(self) -> bool:
+        g = self.problem.geometry
+        return not is_inside(g.spatial, *reach(g, 0, g.dims[0]))
+
+    @property
+    def workspace(self) -> int:
+        return carved_bytes(*(math.prod(shape) * self.problem.itemsize for shape in self._shapes()))
+
+    def _shapes(self) -> list[tuple[int, ...]]:
+        """Of each worker: windows, products that are not made in place, and rows with their padding."""
+        p, found = self.problem, list[tuple[int, ...]]()
+        for start, stop, maps in bounds_of(p, self._parts, self.split):
+            cut = blocks(p, start, stop, self._most)
+            positions = max(block.height for block in cut) * p.width
+            apart = self._by_maps or needs_two(p.activation)
+            found.append((positions * p.group * p.depth,))
+            found.append((positions * (maps.stop - maps.start) if apart else 0,))
+            found.append((max(self._reached(block) for block in cut) if self._pads else 0,))
+        return found
+
+    def _reached(self, block: Block) -> int:
+        """Elements of the input, padding included, that a block reaches."""
+        p = self.problem
+        dims = sizes(*reach(p.geometry, block.rows.start, block.rows.stop))
+        images: int = block.images.stop - block.images.start
+        return images * math.prod(dims) * p.group * p.channels
+
+    def packed(self, w: Array) -> Array:
+        """The weights as they are used: (group, depth, maps), where the depth is kernel dims and then channels."""
+        p, rank = self.problem, len(self.problem.geometry.dims) + 3
+        grouped = w.reshape(p.group, p.maps, p.channels, *p.geometry.kernel)
+        matrix = np.ascontiguousarray(grouped.transpose(0, *range(3, rank), 2, 1))
+        return matrix.reshape(p.group, p.depth, p.maps)
+
+    def plain(self, w: Array) -> Array:
+        """(group, depth, maps), where the depth is channels and then kernel dims: a view of the weights."""
+        p = self.problem
+        return w.reshape(p.group, p.maps, p.depth).transpose(0, 2, 1)
+
+    def tasks(self, arrays: Arrays, weights: Array, workspace: Array) -> list[Calls]:
+        """Calls of each worker."""
+        memory = iter(carve(workspace, arrays.out.dtype, *self._shapes()))
+        bounds = bounds_of(self.problem, self._parts, self.split)
+        return [self._task(arrays, weights, span, next(memory), next(memory), next(memory)) for span in bounds]
+
+    def _task(
+        self,
+        arrays: Arrays,
+        weights: Array,
+        bounds: tuple[int, int, slice],
+        windows: Array,
+        products: Array,
+        padded: Array,
+    ) -> Calls:
+        p = self.problem
+        start, stop, maps = bounds
+        bias = None if arrays.bias is None else arrays.bias.part(maps)
+        own = weights[:, :, maps] if p.group == 1 else weights
+        calls = _clear(p, arrays.x, padded)
+        for block in blocks(p, start, stop, self._most):
+            copies, found = _windows(p, arrays, block, windows, padded)
+            target = block.of(arrays.out)[:, maps]
+            source = products[: target.size].reshape(target.shape) if products.size else target
+            residual = None if arrays.residual is None else block.of(arrays.residual)[:, maps]
+            calls += [*copies, multiply(found, own, source)]
+            calls += finish(source, target, bias, residual, p.activation)
+        return calls
+
+
+def _windows(p: Problem, arrays: Arrays, block: Block, windows: Array, padded: Array) -> tuple[Calls, Array]:
+    """Calls that copy the windows of a block, and where they are: (group, positions, depth)."""
+    calls, reached = _reached_by(p, arrays.x, block, padded)
+    g, count = p.geometry, len(p.geometry.dims)
+    images = block.images.stop - block.images.start
+    dims = (images, block.rows.stop - block.rows.start, *g.dims[1:])
+    steps, element = reached.strides[1:-1], reached.strides[-1]
+    view = np.lib.stride_tricks.as_strided(
+        reached,
+        (p.group, *dims, *g.kernel, p.channels),
+        (
+            p.channels * element,
+            reached.strides[0],
+            *(steps[i] * g.strides[i] for i in range(count)),
+            *(steps[i] * g.dilations[i] for i in range(count)),
+            element,
+        ),
+        writeable=False,
+    )
+    target = windows[: view.size]
+    if arrays.packed:
+        calls.append(copy_runs(view, target.reshape(view.shape)))
+    else:  # the order of weights as they come: slow to copy, but such weights are rare
+        places = target.reshape(p.group, *dims, p.channels, *g.kernel)
+        calls.append(partial(np.copyto, np.moveaxis(places, count + 2, -1), view))
+    return calls, target.reshape(p.group, math.prod(dims), p.depth)
+
+
+def _reached_by(p: Problem, x: Array, block: Block, padded: Array) -> tuple[Calls, Array]:
+    """Calls that bring what a block reaches together, and where it is: (images, spatial..., channels)."""
+    lows, highs = reach(p.geometry, block.rows.start, block.rows.stop)
+    images = x[block.images]
+    if is_inside(p.geometry.spatial, lows, highs):
+        return [], view_of(images, lows, highs)
+    shape = (len(images), *sizes(lows, highs), x.shape[-1])
+    buffer = padded[: math.prod(shape)].reshape(shape)
+    return copy_region(images, lows, highs, buffer), buffer
+
+
+def _clear(p: Problem, x: Array, padded: Array) -> Calls:
+    """Calls that put zeros where padding is in every block: whatever a block has, its rows are alike."""
+    if not padded.size:
+        return []
+    lows, highs = reach(p.geometry, 0, 1)
+    dims = (*sizes(lows, highs)[1:], x.shape[-1])
+    return clear(padded.reshape(1, padded.size // math.prod(dims), *dims), x, lows, highs)

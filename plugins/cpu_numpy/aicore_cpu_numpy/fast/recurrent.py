@@ -1,0 +1,295 @@
+"""RNN, LSTM and GRU: the inputs of all steps are projected in one product, and a step is one product and a few calls.
+
+Both directions of a layer take their steps side by side, each in its own time. Weights that are constant are packed
+once, when the plan is made, and what a run computes on the way lies in the workspace.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from aicore.ir import TensorType, numpy_dtype
+from aicore.kernels import Kernel, kernel
+from aicore.ops.recurrent import GRU, LSTM, RNN, Recurrent
+from aicore_cpu_numpy.fast._cells import Cell, Room, Weights, make_cell, pack
+from aicore_cpu_numpy.fast._gates import gate
+
+Array = np.ndarray[Any, Any]
+Operands = Sequence["Array | None"]
+Lanes = tuple[int, ...]
+"""Directions that go side by side: 0 alone, 1 alone, or both."""
+
+DTYPES = frozenset({"float32", "float64"})
+WEIGHTS = (1, 2, 3, 7)
+"""Operands w, r, b and p, by number."""
+_LENGTHS, _FIRST_STATE = 4, 5
+GEMM_RATE, CALL, CALLS = 30e9, 1.2e-6, 16
+"""For estimates: operations per second of one core, seconds of one NumPy call, and calls of a step."""
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """Steps, sequences, features, directions, gates and hidden units, and how many directions go side by side."""
+
+    steps: int
+    batch: int
+    features: int
+    directions: int
+    gates: int
+    hidden: int
+    lanes: int
+
+    @classmethod
+    def of(cls, op: Recurrent, x: TensorType, r: TensorType) -> _Sizes:
+        steps, batch, features = x.static_shape if not op.layout else _swapped(x.static_shape)
+        directions, _, hidden = r.static_shape
+        return cls(steps, batch, features, directions, op.gates, hidden, len(_groups(op)[0]))
+
+    @property
+    def parts(self) -> tuple[tuple[int, ...], ...]:
+        """Shapes in the workspace: inputs in order of time, projected, gates, scratch, outputs, four states."""
+        state = (self.lanes, self.batch, self.hidden)
+        return (
+            (self.steps * self.batch, self.features),
+            (self.gates, self.lanes, self.steps * self.batch, self.hidden),
+            (self.gates, *state),
+            (self.gates, *state),
+            (self.steps, *state),
+            *(state,) * 4,
+        )
+
+
+def _swapped(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return shape[1], shape[0], *shape[2:]
+
+
+def _groups(op: Recurrent) -> tuple[Lanes, ...]:
+    """Both directions at once, unless they have different activations."""
+    op = op.checked()
+    activations = op.settled_activations()
+    half = len(activations) // op.directions
+    if op.directions == 2 and activations[:half] == activations[half:]:
+        return ((0, 1),)
+    return tuple((k,) for k in range(op.directions))
+
+
+def _supports(op: Recurrent, *types: TensorType | None) -> str | None:
+    known = all(t is None or t.is_static for t in types)
+    return None if known else "needs shapes that are known in numbers"
+
+
+def _workspace(op: Recurrent, x: TensorType, w: TensorType, r: TensorType, *others: TensorType | None) -> int:
+    return sum(map(math.prod, _Sizes.of(op, x, r).parts)) * numpy_dtype(x.dtype).itemsize
+
+
+def _seconds(op: Recurrent, x: TensorType, w: TensorType, r: TensorType, *others: TensorType | None) -> float:
+    sizes = _Sizes.of(op, x, r)
+    products = sizes.steps * sizes.batch * sizes.gates * sizes.hidden * (sizes.features + sizes.hidden)
+    calls = sizes.steps * CALLS * sizes.directions // sizes.lanes
+    return sizes.directions * 2 * products / GEMM_RATE + calls * CALL
+
+
+class _Layer:
+    """A recurrent op with its functions resolved and its constant weights packed."""
+
+    def __init__(self, op: Recurrent, types: Sequence[TensorType | None], constants: Operands) -> None:
+        x, _, r = types[:3]
+        assert x is not None and r is not None  # noqa: PT018  # inference refuses a node without them
+        self._op = op.checked()
+        self._groups = _groups(op)
+        self._parts = _Sizes.of(op, x, r).parts
+        functions = [gate(activation, self._op.clip) for activation in self._op.settled_activations()]
+        share = len(functions) // op.directions
+        self._functions = [functions[lanes[0] * share : (lanes[0] + 1) * share] for lanes in self._groups]
+        fixed = all(_operand(types, i) is None or _operand(constants, i) is not None for i in WEIGHTS)
+        self._weights = self._pack(constants, dense=True) if fixed else None
+
+    def __call__(self, *operands: Array | None, out: tuple[Array, ...], workspace: Array) -> None:
+        self.place(*operands, out=out, workspace=workspace)()
+
+    def place(self, *operands: Array | None, out: tuple[Array, ...], workspace: Array) -> Callable[[], None]:
+        """A call for these arrays: all views of them are made once."""
+        if self._weights is not None:
+            return self._runs(self._weights, operands, out, workspace)
+
+        def run() -> None:
+            self._runs(self._pack(operands, dense=False), operands, out, workspace)()
+
+        return run
+
+    def _pack(self, operands: Operands, dense: bool) -> list[Weights]:
+        w, r, b, p = (_operand(operands, i) for i in WEIGHTS)
+        single = self._parts[-1][:2] == (1, 1)
+        packed = []
+        for lanes in self._groups:
+            part = slice(lanes[0], lanes[-1] + 1)
+            bias, peepholes = (None if a is None else a[part] for a in (b, p))
+            packed.append(pack(self._op, w[part], r[part], bias, peepholes, dense=dense, single=single))
+        return packed
+
+    def _runs(
+        self, weights: Sequence[Weights], operands: Operands, out: tuple[Array, ...], workspace: Array
+    ) -> Callable[[], None]:
+        runs = [self._group(i, one, operands, out, workspace).run for i, one in enumerate(weights)]
+        if len(runs) == 1:
+            return runs[0]
+
+        def run() -> None:
+            for one in runs:
+                one()
+
+        return run
+
+    def _group(
+        self, index: int, weights: Weights, operands: Operands, out: tuple[Array, ...], workspace: Array
+    ) -> _Group:
+        x, lanes, layout = operands[0], self._groups[index], self._op.layout
+        assert x is not None  # inference refuses a node without it
+        ordered, projected, gates, scratch, outputs, *states = _split(workspace, x.dtype, self._parts)
+        backwards = [self._op.direction == "reverse" or k == 1 for k in lanes]
+        steps = slice(None, None, -1)
+        in_time, y = (x.swapaxes(0, 1), out[0].transpose(1, 2, 0, 3)) if layout else (x, out[0])
+        placed = not layout and self._op.direction == "forward"
+        first = [_operand(operands, _FIRST_STATE + i) for i in range(self._op.states)]
+        h, cell, spare, saved = states
+        return _Group(
+            weights=weights,
+            cell=make_cell(self._op, weights, self._functions[index], Room(gates, scratch, spare, cell)),
+            xs=[in_time[steps] if back else in_time for back in backwards],
+            ordered=ordered,
+            projected=projected,
+            steps=list(
+                projected.reshape(*gates.shape[:2], *in_time.shape[:2], gates.shape[3]).transpose(2, 0, 1, 3, 4)
+            ),
+            outputs=y if placed else outputs,
+            ys=[] if placed else [y[steps, k] if back else y[:, k] for k, back in zip(lanes, backwards, strict=True)],
+            first=[None if a is None else _of_lanes(a, lanes, layout) for a in first],
+            states=[h, cell][: self._op.states],
+            last=[_of_lanes(a, lanes, layout) for a in out[1:]],
+            lengths=_operand(operands, _LENGTHS),
+            backwards=np.array(backwards).reshape(-1, 1, 1),
+            saved=saved,
+        )
+
+
+@dataclass(frozen=True)
+class _Group:
+    """L directions side by side, in given memory.
+
+    xs: the input (T, N, I) in the order of each direction's time; `ordered` holds one that is not dense.
+    projected: (G, L, T * N, H), and `steps` each step of it.
+    outputs: (T, L, N, H) in the directions' own time, and `ys` where each of them goes; none if they are y already.
+    first, states, last: states before, during and after the steps.
+    saved: room for the cell state, which sequences that have ended keep.
+    """
+
+    weights: Weights
+    cell: Cell
+    xs: Sequence[Array]
+    ordered: Array
+    projected: Array
+    steps: Sequence[Array]
+    outputs: Array
+    ys: Sequence[Array]
+    first: Sequence[Array | None]
+    states: Sequence[Array]
+    last: Sequence[Array]
+    lengths: Array | None
+    backwards: Array
+    saved: Array
+
+    def run(self) -> None:
+        self._project()
+        for state, first in zip(self.states, self.first, strict=True):
+            np.copyto(state, 0 if first is None else first)
+        if self.lengths is None or (self.lengths >= len(self.steps)).all():
+            self._scan()
+        else:
+            self._scan_some(self.lengths)
+        for lane, y in enumerate(self.ys):
+            np.copyto(y, self.outputs[:, lane])
+        for state, last in zip(self.states, self.last, strict=True):
+            np.copyto(last, state)
+
+    def _project(self) -> None:
+        rows = self.ordered.shape
+        for lane, x in enumerate(self.xs):
+            if not x.flags.c_contiguous:
+                np.copyto(self.ordered.reshape(x.shape), x)
+            flat = x.reshape(rows) if x.flags.c_contiguous else self.ordered
+            np.matmul(flat, self.weights.w[:, lane], out=self.projected[:, lane])
+        if self.weights.bias is not None:
+            np.add(self.projected, self.weights.bias, out=self.projected)
+
+    def _scan(self) -> None:
+        """Every sequence has every step."""
+        cell, before = self.cell, self.states[0]
+        for x, y in zip(self.steps, self.outputs, strict=True):
+            cell(x, before, y)
+            before = y
+        if before is not self.states[0]:
+            np.copyto(self.states[0], before)
+
+    def _scan_some(self, lengths: Array) -> None:
+        """Beyond a sequence's end its states wait and its outputs are 0."""
+        h, *others = self.states
+        count = len(self.steps)
+        for t, (x, y) in enumerate(zip(self.steps, self.outputs, strict=True)):
+            ended = lengths[:, None] <= np.where(self.backwards, count - 1 - t, t)
+            for state in others:  # one at most
+                np.copyto(self.saved, state)
+            self.cell(x, h, y)
+            for state in others:
+                np.copyto(state, self.saved, where=ended)
+            np.copyto(y, h, where=ended)
+            np.copyto(h, y)
+            np.copyto(y, 0, where=ended)
+
+
+def _split(workspace: Array, dtype: np.dtype[Any], shapes: Sequence[tuple[int, ...]]) -> list[Array]:
+    """Arrays of these shapes, one after another."""
+    start, parts = 0, []
+    for shape in shapes:
+        end = start + math.prod(shape) * dtype.itemsize
+        parts.append(workspace[start:end].view(dtype).reshape(shape))
+        start = end
+    return parts
+
+
+def _operand(operands: Sequence[Any], index: int) -> Any:
+    return operands[index] if index < len(operands) else None
+
+
+def _of_lanes(state: Array, lanes: Lanes, layout: int) -> Array:
+    """The states (L, N, H) of these directions."""
+    ordered = state.swapaxes(0, 1) if layout else state
+    return ordered[lanes[0] : lanes[-1] + 1]
+
+
+def _make(cls: type[Recurrent]) -> Kernel:
+    def bind(op: Recurrent, types: Sequence[TensorType | None], constants: Operands) -> Callable[..., None]:
+        return _Layer(op, types, constants)
+
+    @kernel(
+        cls,
+        device="cpu",
+        variant="stepped",
+        dtypes=DTYPES,
+        supports=_supports,
+        workspace=_workspace,
+        estimate=_seconds,
+        bind=bind,
+    )
+    def stepped(op: Recurrent, *operands: Array | None, out: tuple[Array, ...], workspace: Array) -> None:
+        types = [None if a is None else TensorType(a.dtype.name, a.shape) for a in operands]
+        _Layer(op, types, [None] * len(types))(*operands, out=out, workspace=workspace)
+
+    return stepped
+
+
+KERNELS: tuple[Kernel, ...] = tuple(map(_make, (RNN, GRU, LSTM)))
