@@ -45,14 +45,15 @@ def _check_bytes(answer: Any) -> str:
     return "" if operator.index(answer) >= 0 else "a number of bytes, 0 or more"
 
 
-def _check_call(answer: Any) -> str:
-    return "" if callable(answer) else "a function"
+def _check_bound(answer: Any) -> str:
+    """Not more than that: launchers differ in what they run, such as a function, or launches of a graph."""
+    return "" if answer is not None else "what the launcher of its device runs"
 
 
 _CHECKS: Mapping[str, Callable[[Any], str]] = {
     "supports": _check_reason,
     "estimate": _check_seconds,
     "workspace": _check_bytes,
-    "bind": _check_call,
+    "bind": _check_bound,
 }
 PARTS = tuple(_CHECKS)

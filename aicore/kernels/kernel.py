@@ -18,7 +18,7 @@ from aicore.kernels.guard import PARTS, guarded
 Supports: TypeAlias = Callable[..., "str | None"]
 Estimate: TypeAlias = Callable[..., float]
 Workspace: TypeAlias = Callable[..., int]
-Bind: TypeAlias = Callable[..., "Callable[..., Any]"]
+Bind: TypeAlias = Callable[..., Any]
 Settings: TypeAlias = Mapping[str, Any]
 
 REFERENCE = "reference"
@@ -39,6 +39,7 @@ class Kernel:
     workspace: `(op, *types) -> bytes` of scratch memory; the function gets it as `workspace`, a uint8 array.
     bind: `(op, types, constants) -> callable(*inputs, out=..., workspace=...)`, called once for each step of a plan, to
         resolve attributes and prepack constant operands. `constants` has an array for each constant operand, else None.
+        The launcher of a device may want something else than a callable, such as launches.
     estimate: `(op, *types) -> seconds` expected on this device; kernels without one rank behind those with one.
     tune: values to choose from by name of a setting, such as a block size; the first of each is its default. What is
         chosen is passed by keyword to `workspace`, `bind` and `estimate`; a kernel with settings has `bind`.

@@ -89,14 +89,16 @@ def _candidate(plugin: dict[str, Any]) -> Candidate:
 
 def _load_alone(candidate: Candidate, report: Report) -> None:
     """Load the plugin as a program would, and return, so that the process ends as that program's would."""
-    from aicore.plugins.host_state import changes, observe
+    from aicore.plugins.host_state import changes, damages, observe
     from aicore.plugins.registry import stand_in
 
     before = observe()
     with stand_in().loading():  # a plugin that asks for the registry at its import finds it busy, as in a program
         outcome, facts = _outcome(candidate, report)
     running = [t.name for t in threading.enumerate() if not t.daemon and t is not threading.main_thread()]
-    report.close(outcome, **facts, changes=changes(before, observe()), threads=running)
+    after = observe()
+    found = {"changes": changes(before, after), "damages": damages(before, after), "threads": running}
+    report.close(outcome, **facts, **found)
 
 
 def _outcome(candidate: Candidate, report: Report) -> tuple[str, dict[str, Any]]:

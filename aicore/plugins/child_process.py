@@ -155,7 +155,9 @@ class _Child:
             return None
         if status is None:
             self._kill()
-        output, seconds = self._read_output(), now - (self._began or self._started)
+        # One that began and ended since the last look has at most the time since its start.
+        began = self._began if self._began not in (None, now) else self._started
+        output, seconds = self._read_output(), now - began
         try:
             lines = read_report(self._report)
         except (OSError, ValueError, RecursionError) as error:
@@ -192,6 +194,8 @@ class _Child:
         if lines.back:
             during = next(iter(lines.back.values()))
             return Ending.REFUSED, f"{during} makes a copy of the process (os.fork), which goes on beside it"
+        if damages := facts.get("damages"):
+            return Ending.REFUSED, f"loading it changes {', '.join(damages)}, which the program and other plugins need"
         if facts.get("error") == "SystemExit":
             return Ending.EXITED, facts["reason"]
         if facts and status is None:

@@ -15,6 +15,6 @@ class Ending(StrEnum):
     EXITED = "exited"
     """It ended the process, or tried to."""
     REFUSED = "refused"
-    """It gave control back, but not as it was: a copy of the process goes on beside it."""
+    """It gave control back, but left a process in which no program can go on: copied, or damaged."""
     NOT_STARTED = "not started"
     """The child came to an end before it touched the plugin, which is no fault of the plugin."""

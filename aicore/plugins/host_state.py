@@ -31,6 +31,13 @@ def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     return [name for name, value in before.items() if after.get(name) != value]
 
 
+def damages(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Those changes without whose undoing other plugins fail, or the program cannot say anything any more."""
+    found = [name for name in changes(before, after) if name.startswith(("file descriptor", "numpy."))]
+    limit = "the recursion limit"  # a higher one harms nobody
+    return [*found, *([limit] if after[limit] < before[limit] else [])]
+
+
 def _observe() -> Iterator[tuple[str, Any]]:
     yield "the working directory", _folder()
     yield "the umask", _umask()

@@ -74,7 +74,8 @@ def test_nothing_installed_is_status_1(command_line: Any) -> None:
 
 
 def test_health_is_status_0_and_an_unknown_name_an_error(command_line: Any, install: Any) -> None:
-    install("tidy", "", "kind='transform'")
+    source = "from aicore.plugins import hookimpl\n@hookimpl\ndef register_ops(): return []\n"
+    install("tidy", source, "kind='transform'")
     result = command_line("plugins", "doctor", "tidy", "--json")
     assert (result.status, json.loads(result.out)["status"]) == (0, "ok")
     result = command_line("plugins", "doctor", "npu")

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import aicore_cpu_numpy.plugin
 from aicore.cli import main
+from aicore.plugins import PluginInfo, PluginRegistry, Probe, hookimpl
 from aicore.plugins import registry as registry_module
 from tests import onnx_models as models
 from tests.testing import backends
@@ -125,8 +128,10 @@ def test_a_model_that_is_wrong_leaves_a_repro(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--ops", "Convolve"), "no case is left by --ops 'Convolve'"),
-        (("--ops", "Relu", "--dtypes", "complex64"), "no case is left by --ops 'Relu' --dtypes complex64"),
+        (("--ops", "Convolve"), "no op matches 'Convolve'"),
+        (("--ops", "Relu,Nope"), "no op matches 'Nope'"),
+        (("--ops", "Relu", "--dtypes", "string"), "no case is left by --ops 'Relu' --dtypes string"),
+        (("--ops", "Relu", "--dtypes", "float32,flaot16"), "no element type is called 'flaot16'"),
         (("--ops", "Relu", "--repro", "x"), "--repro is for a model, and none is given"),
         (("--ops", "Relu", "--shape", "x=1"), "--shape is for a model, and none is given"),
         (("--ops", "Relu", "--input", "x.npz"), "--input is for a model, and none is given"),
@@ -145,3 +150,66 @@ def test_a_target_without_a_device_is_a_column_that_says_so(run: Run) -> None:
     _, out, _ = run(*OPS, "--targets", "cpu, :fast, cpu:slow")
     assert "target ':fast' is none; write a device such as cpu or cuda:0" in out
     assert "no kernel on cpu is called 'slow'" in out
+
+
+@pytest.mark.parametrize("names", ["nosuch", "nosuch,cqu", ":fast", "c p u"])
+def test_targets_that_are_all_unknown_are_an_error(names: str, run: Run, model: Path) -> None:
+    for what in (OPS, (str(model),)):
+        status, out, err = run(*what, "--targets", names)
+        assert (status, out) == (2, "")
+        assert f"no installed plugin has a target {names.split(',')[0]!r}" in err
+        assert "; there are: cpu, fake" in err
+
+
+def test_no_target_at_all_is_an_error(run: Run) -> None:
+    status, _, err = run(*OPS, "--targets", " , ")
+    assert status == 2
+    assert "--targets names none; there are: cpu, fake" in err
+
+
+def test_one_target_under_several_names_runs_once(run: Run) -> None:
+    _, out, _ = run(*OPS, "--targets", "cpu,cpu:0,CPU,cpu:fast,cpu:0:fast", "--json")
+    assert [column["name"] for column in json.loads(out)["columns"]] == ["cpu", "cpu:fast"]
+
+
+def test_where_nothing_could_be_compared_the_status_is_2(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    absent = tmp_path / "absent"
+    registry = absent_npu()
+    monkeypatch.setattr(registry_module, "_discovered", lambda: registry)
+    status, out, err = run(*OPS, "--targets", "npu", "--save", str(absent))
+    assert status == 2
+    assert "nothing was compared" in out
+    assert "nothing is wrong" not in out
+    assert (
+        "nothing was compared, as no target could be used: npu: device 'npu' cannot be used: plugin npu_backend" in err
+    )
+    status, out, _ = run(*OPS, "--targets", "npu,cpu")
+    assert status == 0
+    assert "no npu is here" in out
+
+
+def test_a_file_without_a_common_case_is_an_error(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "there.npz"
+    assert run("--ops", "Neg", "--dtypes", "float32", "--targets", "fake", "--save", str(file))[0] == 0
+    status, out, err = run(*OPS, "--targets", "cpu", "--against", str(file))
+    assert status == 2
+    assert "there has no results for" in out
+    assert "there has no result for any of these" in err
+
+
+def absent_npu() -> PluginRegistry:
+    """The CPU, and a plugin for a device that is not here."""
+
+    @hookimpl
+    def probe() -> Probe:
+        return Probe(reason="no npu is here")
+
+    @hookimpl
+    def launch(plan: Any) -> Any:
+        raise NotImplementedError
+
+    info = PluginInfo("device", devices=("npu",))
+    npu = SimpleNamespace(__name__="npu_backend", INFO=info, probe=probe, launch=launch)
+    return PluginRegistry.from_modules({"cpu_numpy": aicore_cpu_numpy.plugin, "npu_backend": npu})

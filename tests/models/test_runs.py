@@ -14,7 +14,9 @@ from tools.zoo import THOROUGH, network
 
 THREADS = 8
 PEAK_OVER_PLAN = 0.05
-"""NumPy's iterators hold buffers of 8,192 elements while they convert or broadcast; nothing else may be allocated."""
+BUFFERS = 3 * np.getbufsize() * 4
+"""What NumPy's iterators hold in each thread while they walk over strided operands: 96 KiB for two operands and a
+result, whatever the size of the network. Nothing else may be allocated."""
 
 
 @pytest.mark.parametrize("size", [0, 1])
@@ -34,7 +36,8 @@ def test_peak_is_the_planned_arena(name: str, size: int) -> None:
     arena = sum(plan.memory.arena for plan in program.plan)
     outputs = sum(plan.memory.outputs for plan in program.plan)
     assert arena > 0
-    assert peak - before - outputs <= PEAK_OVER_PLAN * arena
+    buffers = BUFFERS * program.plan[0].threads
+    assert peak - before - outputs <= PEAK_OVER_PLAN * arena + buffers
 
 
 @pytest.mark.parametrize("name", ["magika", "ppocr_cls", "ppocr_rec"])

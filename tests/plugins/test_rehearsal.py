@@ -301,7 +301,21 @@ def test_a_damaged_file_is_a_miss_with_a_reason(tmp_path: Path, content: bytes, 
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("ending", "sang"), ("ending", None), ("reason", 1), ("limit", "30"), ("taken", None), ("time", ["now"])],
+    [
+        ("ending", "sang"),
+        ("ending", None),
+        ("ending", []),
+        ("ending", "not started"),
+        ("reason", 1),
+        ("limit", "30"),
+        ("limit", 10**400),
+        ("limit", True),
+        ("limit", -1),
+        ("limit", float("nan")),
+        ("taken", float("inf")),
+        ("taken", None),
+        ("time", ["now"]),
+    ],
 )
 def test_a_tampered_field_is_a_miss(tmp_path: Path, field: str, value: Any) -> None:
     cache = VerdictCache(tmp_path)
@@ -312,6 +326,58 @@ def test_a_tampered_field_is_a_miss(tmp_path: Path, field: str, value: Any) -> N
     path.write_text(json.dumps(content))
     assert cache.find(KEY, 30) is None
     assert "is damaged" in cache.misses["npu"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no such files on this system")
+def test_a_pipe_in_the_file_s_place_is_a_miss(tmp_path: Path) -> None:
+    cache = VerdictCache(tmp_path)
+    cache.keep(KEY, a_verdict())
+    (path,) = tmp_path.glob("*.json")
+    path.unlink()
+    os.mkfifo(path)
+    assert cache.find(KEY, 30) is None
+    assert "is damaged: JSONDecodeError" in cache.misses["npu"]
+
+
+@pytest.mark.parametrize("limit", [1e-9, 1e12])
+def test_no_limit_keeps_a_child_from_starting(environment: Any, limit: float) -> None:
+    environment.install("good", TRANSFORM_PLUGIN)
+    (report,) = rehearse([candidate_of(environment, "good", UNTRIED)], environment.rehearsing(limit)).values()
+    assert report.verdict.ending is (Ending.RETURNED if limit > 1 else Ending.HUNG)
+
+
+def test_two_processes_that_try_a_plugin_at_once_both_use_it(environment: Any) -> None:
+    environment.install("good", f"import time; time.sleep(0.3)\n{TRANSFORM_PLUGIN}", info="kind='transform'")
+    code = "from aicore.plugins import plugin_registry\nprint(plugin_registry().plugin('good').state)"
+    settings = {"PYTHONPATH": str(environment.folder), "AICORE_CACHE_DIR": str(environment.cache)}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", code], env={**os.environ, **settings}, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(3)
+    ]
+    assert [process.communicate(timeout=120)[0] for process in processes] == ["active\n"] * 3
+    files = [path.name for path in (environment.cache / "plugins").iterdir()]
+    assert not [name for name in files if not name.endswith(".json")]  # no temporary file is left
+    record = environment.registry(environment.rehearsing()).plugin("good")
+    assert record.rehearsal.startswith("remembered from ")
+
+
+def test_other_files_of_the_same_version_are_tried_anew(environment: Any) -> None:
+    environment.install("swapped", TRANSFORM_PLUGIN, info="kind='transform', summary='old'")
+    config = environment.rehearsing()
+    assert environment.registry(config).plugin("swapped").info.summary == "old"
+    package = environment.folder / "dist_swapped_package"
+    for file in (*package.glob("*.py"), *package.rglob("*.pyc")):
+        file.unlink()
+    (package / "plugin.py").write_text("import os; os._exit(1)")
+    (package / "__init__.py").write_text("")
+    (package / "info.py").write_text(
+        "from aicore.plugins import PluginInfo\nINFO = PluginInfo('transform', summary='new')"
+    )
+    record = environment.registry(config).activate().records[0]
+    assert (record.state, record.finding, record.info.summary) == (State.FAILED, "exit", "new")
+    assert record.rehearsal == "tried now: changed since it was tried: files"
 
 
 def test_a_folder_in_the_file_s_place_is_a_miss(tmp_path: Path) -> None:

@@ -49,12 +49,9 @@ def activated(environment: Any, code: str, timeout: float = 60) -> PluginRecord:
         ("signal.signal(signal.SIGINT, signal.SIG_IGN)", "changes the handler of SIGINT"),
         ("os.umask(0o077)", "changes the umask"),
         ("sys.stdout = None", "changes sys.stdout"),
-        ("os.close(1); os.close(2)", "changes file descriptor 1, changes file descriptor 2"),
         ("sys.excepthook = print", "changes sys.excepthook"),
         ("sys.setrecursionlimit(5000)", "changes the recursion limit"),
         ("np.seterr(all='raise')", "changes NumPy's handling of floating-point errors"),
-        ("np.maximum = None", "changes numpy.maximum"),
-        ("np.minimum = np.fmin", "changes numpy.minimum"),
         ("os.environ['AICORE_TARGET'] = 'npu'", "changes AICORE_ variables"),
         ("import logging; logging.basicConfig()", "changes the root logger"),
         ("atexit.register(os._exit, 9)", "ends it with status 9"),
@@ -72,14 +69,34 @@ def test_an_import_that_only_defines_things_has_no_side_effects(installed: Any) 
     assert (found.status, found.finding, found.reason) == ("ok", "", "")
 
 
+@pytest.mark.parametrize(
+    ("code", "what"),
+    [
+        ("os.close(1); os.close(2)", "file descriptor 1, file descriptor 2"),
+        ("np.maximum = None", "numpy.maximum"),
+        ("np.minimum = np.fmin", "numpy.minimum"),
+        ("sys.setrecursionlimit(100)", "the recursion limit"),
+        ("np.maximum = None; raise ValueError('and so on')", "numpy.maximum"),
+    ],
+)
+def test_damage_is_refused(environment: Any, code: str, what: str) -> None:
+    record = activated(environment, code)
+    assert (record.state, record.finding) == (State.FAILED, "side effects")
+    assert record.reason == f"loading it changes {what}, which the program and other plugins need"
+    assert not environment.imported()
+
+
 def test_what_fails_beside_another_is_said_with_the_other_s_side_effects(installed: Any) -> None:
-    installed.install("a_spoiler", f"import numpy as np\nnp.maximum = None\n{TRANSFORM_PLUGIN}")
-    hook = TRANSFORM_PLUGIN.replace("return []", "return [][np.maximum(0, 0):]")
+    installed.install("a_spoiler", f"import numpy as np\nnp.seterr(all='raise')\n{TRANSFORM_PLUGIN}")
+    hook = TRANSFORM_PLUGIN.replace("return []", "return [][int(np.float32(1e-30) * np.float32(1e-30)):]")
     installed.install("victim", f"import numpy as np\n{hook}")
     spoiler, victim = examine(installed.rehearsing()).plugins
     assert (spoiler.status, spoiler.finding) == ("ok", "side effects")
     assert victim.status == "failed"
-    assert victim.reason.endswith("; beside it, a_spoiler: loading it changes numpy.maximum")
+    assert victim.reason.startswith("register_ops raised FloatingPointError: ")
+    assert victim.reason.endswith(
+        "; beside it, a_spoiler: loading it changes NumPy's handling of floating-point errors"
+    )
 
 
 def test_a_thread_that_keeps_a_process_from_ending_is_a_hang(environment: Any) -> None:
@@ -126,8 +143,8 @@ def test_a_copy_that_leaves_the_group_is_named_and_ended(installed: Any, tmp_pat
 @pytest.mark.parametrize(
     "code",
     [
-        "for i in range(3, 60):\n    try: os.write(i, b'\\xff\\n5\\n[1]\\n{\"outcome\": \"loaded\"}\\n')\n    except OSError: pass",
-        "os.closerange(0, 200)",
+        "for i in range(3, 60):\n    try: os.write(i, b'\\xff\\n5\\n[1]\\n{}\\n')\n    except OSError: pass",
+        "os.closerange(3, 200)",
         "import json; json.dumps = None",
         "sys.stdout = sys.stderr = 5",
     ],

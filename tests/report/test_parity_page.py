@@ -132,7 +132,7 @@ def test_what_a_row_says_is_not_said_again() -> None:
     name, dtype, kind, cells, cases = packed["rows"][0]
     assert [packed["texts"][i] for i in (name, dtype, kind)] == ["Op", "int8", "odd"]
     assert cells == [0, -1, 1]
-    assert cases == [["-0", cases[0][1], 0, None, [2]], ["=special", cases[1][1], 0.25, None, [5, "inf"]],
+    assert cases == [["-0", cases[0][1], 0, None, [2]], ["=special", cases[1][1], 0.25, None, [6, "inf"]],
                      ["-1", cases[0][1], 0, None, [3]]]  # fmt: skip
     outcome, reason, counts, worst, kernels, steps, errors, versus = packed["cells"][0]
     assert (outcome, packed["texts"][reason], counts, worst, steps) == (

@@ -97,7 +97,7 @@ def test_a_launcher_that_ends_the_process_is_a_failure() -> None:
         raise SystemExit(0)
 
     verdict = verdict_of(backend([relu], launch=launch))
-    assert (verdict.outcome, verdict.reason) == (Outcome.FAILED, "SystemExit: 0")
+    assert (verdict.outcome, verdict.reason) == (Outcome.FAILED, "plugin npu_backend could not launch: SystemExit: 0")
 
 
 def test_a_launcher_that_returns_no_executable_is_a_failure() -> None:

@@ -16,6 +16,7 @@ from aicore.plugins import PluginRegistry
 from aicore.testing import Outcome, Reference, conformance_cases
 from aicore.testing.models import compare_model
 from aicore.testing.parity import Matrix, compare_cases, find_targets, to_json
+from aicore.testing.repro import shows
 from aicore.testing.saved import load_matrix, merge, save_matrix
 from aicore.testing.storage import from_plain, to_plain
 from tests.testing import backends
@@ -162,7 +163,12 @@ def test_a_model_names_its_first_divergent_node() -> None:
     assert found.remarks[0].startswith("cpu: no node diverges; the largest relative error, ")
     assert found.remarks[1].startswith("npu: first divergent node: 1. Relu relu: 1 of 8 elements are wrong")
     assert said == ["Add-float32-0", "Relu-float32-1", "Neg-float32-2", "Relu-float32-3", "Tanh-float32-4"]
-    assert faults == {}  # one unit in the last place is lost in the whole, which allows several
+    # One unit in the last place is lost in the whole, which allows several; the node's own repro is there all the same.
+    assert found.entries[0].verdicts["npu"].outcome is not Outcome.FAILED
+    assert list(faults) == ["npu"]
+    assert faults["npu"].kind == "kernel"
+    assert faults["npu"].text.startswith("Relu 'relu': relu_off_by_one_place on npu: 1 of 8 elements are wrong")
+    assert shows(faults["npu"].repro, targets[1])
 
 
 def test_a_model_that_is_wrong_as_a_whole_is_charged_to_someone() -> None:

@@ -57,10 +57,19 @@ def test_falling_back_is_skipped_but_not_where_it_must_run() -> None:
         run(must, first(must))
 
 
-def test_skipping_needs_no_run() -> None:
+def test_skipping_needs_no_run_and_leaves_a_trace() -> None:
     one = suite(WRONG, skip={"Relu-*": "issue 12"})
+    recorded: list[Any] = []
     with pytest.raises(Skipped, match="issue 12"):
-        run(one, first(one))
+        one().test_case(first(one), lambda name, value: recorded.append(value))
+    assert recorded == [[DEVICE, "skipped", 0]]
+    assert str(Score.from_names({"skipped": 3}, 0)) == "score 0.0%: 3 skipped"
+    assert Score.from_names({"passed": 1, "skipped": 3}, 2).value == 0.25
+
+
+def test_a_suite_that_skips_everything_ran_nothing() -> None:
+    with pytest.raises(Failed, match="npu ran not one case by itself: its score is 0"):
+        suite(RIGHT, skip={"*": "later"})().test_the_device_runs_something()
 
 
 def test_expected_failures_are_strict() -> None:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,7 +15,7 @@ import numpy as np
 
 from aicore.errors import ExecutionError, UnsupportedError
 from aicore.ir import as_tuple, numpy_dtype
-from aicore.runtime import Plan, Step, Storage, type_of
+from aicore.runtime import Plan, Step, Storage, type_of, using_threads
 from aicore.testing.fake_gpu.device import Array, FakeDevice
 from aicore.testing.fake_gpu.memory import FakeArray
 from aicore.testing.fake_gpu.stream import Stream
@@ -26,15 +27,20 @@ class FakeExecutable:
     """Runs one plan. Inputs are copied into fixed buffers, a capture is replayed, results are copied out.
 
     Each concurrent run has a capture of its own. `run` returns while the work is still queued.
+
+    around: a context that the kernels count on while they run.
     """
 
-    def __init__(self, plan: Plan, device: FakeDevice) -> None:
+    def __init__(
+        self, plan: Plan, device: FakeDevice, around: Callable[[], AbstractContextManager[None]] = nullcontext
+    ) -> None:
         loose = next((b for b in plan.buffers if b.storage is Storage.DYNAMIC), None)
         if loose is not None:
             raise UnsupportedError(f"{device.name} runs no plan in which the size of %{loose.name} depends on data")
         self.plan = plan
         self.captures = self.replays = 0
         self._device = device
+        self._around = around
         self._functions = [_function(plan, step, device) for step in plan.steps]
         self._idle: deque[_Capture] = deque()
         self._lock = threading.Lock()
@@ -100,7 +106,7 @@ class FakeExecutable:
             capture.guard_addresses()
             for fixed, given in zip(capture.inputs, inputs, strict=True):
                 fixed[...] = self._device.bytes(given)
-            with np.errstate(all="ignore"):
+            with self._around(), using_threads(self.plan.threads), np.errstate(all="ignore"):
                 for launch in capture.launches:
                     start = time.perf_counter()
                     launch()
@@ -204,7 +210,8 @@ def _function(plan: Plan, step: Step, device: FakeDevice) -> Callable[..., Any]:
         for b in buffers
     ]
     types = [None if v is None else v.type for v in step.node.inputs]
-    return kernel.bind(step.node.op, types, constants, **step.settings)
+    bound: Callable[..., Any] = kernel.bind(step.node.op, types, constants, **step.settings)
+    return bound
 
 
 def _store(results: tuple[Any, ...], outputs: Sequence[Array]) -> None:

@@ -66,7 +66,12 @@ class BoundStep:
         kernel, op = self.step.kernel, self.step.node.op
         if kernel.bind is None:
             return partial(kernel.function, op)
-        return kernel.bind(op, types, self.constants, **self.step.settings)
+        bound: Callable[..., Any] = kernel.bind(op, types, self.constants, **self.step.settings)
+        if not callable(bound):
+            raise ExecutionError(
+                f"kernel {kernel.name}: its bind returned {type(bound).__name__}; the CPU runs functions"
+            )
+        return bound
 
     def _specialise(self, types: tuple[TensorType | None, ...]) -> _Late:
         kernel, op = self.step.kernel, self.step.node.op

@@ -86,7 +86,9 @@ class CpuExecutable:
             for call in calls:
                 call(environment)
                 done += 1
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001  # SystemExit too, which would end the program
             raise self._failure(done, environment, error) from error
 
     def _enter(
@@ -133,7 +135,7 @@ class CpuExecutable:
         for buffer, shape in self._aliases.get(root, ()):
             environment[buffer] = array.reshape(shape)
 
-    def _failure(self, index: int, environment: Environment, error: Exception) -> ExecutionError:
+    def _failure(self, index: int, environment: Environment, error: BaseException) -> ExecutionError:
         step = self.plan.steps[index]
         operands = [None if i is None else environment[i] for i in step.inputs]
         shown = operands[:_SHOWN]

@@ -7,10 +7,13 @@ a run is going on, because its own threads would stand in the workers' way, and 
 
 from __future__ import annotations
 
+import ctypes
+import itertools
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -118,28 +121,49 @@ class _Blas:
             self._users += 1
             if self._users > 1:
                 return
-            libraries = _blas_libraries()
-            self._before = [library.get_num_threads() for library in libraries]
+            libraries = blas_libraries()
+            self._before = [library.count() for library in libraries]
             for library, count in zip(libraries, self._before, strict=True):
                 if count != 1:
-                    library.set_num_threads(1)
+                    library.limit(1)
 
     def leave(self) -> None:
         with self._lock:
             self._users -= 1
             if self._users:
                 return
-            for library, count in zip(_blas_libraries(), self._before, strict=True):
+            for library, count in zip(blas_libraries(), self._before, strict=True):
                 if count != 1:
-                    library.set_num_threads(count)
+                    library.limit(count)
 
 
 _blas = _Blas()
 
 
+@dataclass(frozen=True)
+class BlasLibrary:
+    """A BLAS that this process has loaded. count: its threads now. limit: sets them, for the whole process."""
+
+    count: Callable[[], int]
+    limit: Callable[[int], Any]
+
+
 @lru_cache(maxsize=1)
-def _blas_libraries() -> list[Any]:
-    return list(ThreadpoolController().select(user_api="blas").lib_controllers)
+def blas_libraries() -> tuple[BlasLibrary, ...]:
+    """Every BLAS that is loaded when this is first asked, NumPy's among them."""
+    return tuple(map(_library, ThreadpoolController().select(user_api="blas").lib_controllers))
+
+
+def _library(found: Any) -> BlasLibrary:
+    """threadpoolctl lets one thread limit OpenBLAS and ignores all others, but runs come from any thread."""
+    if found.internal_api == "openblas":
+        library = ctypes.CDLL(found.filepath)
+        for prefix, suffix in itertools.product(("scipy_", ""), ("64_", "")):
+            count = getattr(library, f"{prefix}openblas_get_num_threads{suffix}", None)
+            limit = getattr(library, f"{prefix}openblas_set_num_threads{suffix}", None)
+            if count is not None and limit is not None:
+                return BlasLibrary(count, limit)
+    return BlasLibrary(found.get_num_threads, found.set_num_threads)
 
 
 @contextmanager

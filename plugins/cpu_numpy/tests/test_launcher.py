@@ -352,3 +352,19 @@ def test_arrays_of_the_arena_are_placed_once_and_settings_reach_bind() -> None:
     (y,) = CpuExecutable(plan_of(one(lambda b, v: b.Neg(v)), scaling)).run([np.ones((2, 3), np.float32)])
     np.testing.assert_array_equal(y, -1)  # input and output differ from run to run
     assert [one.placed for one in made] == [1, 0]
+
+
+def test_what_bind_returns_must_be_a_function() -> None:
+    odd = kernel(ops.Neg, device="cpu", variant="odd", bind=lambda *args: 5)(neg_out.function)
+    with pytest.raises(ExecutionError, match="kernel neg_odd: its bind returned int; the CPU runs functions"):
+        CpuExecutable(plan_of(one(lambda b, v: b.Neg(v)), odd))
+
+
+def test_a_kernel_that_ends_the_process_is_an_error_of_its_node() -> None:
+    @kernel(ops.Neg, device="cpu", variant="leaving")
+    def leave(op: ops.Neg, x: Array, *, out: Array) -> None:
+        raise SystemExit(3)
+
+    executable = CpuExecutable(plan_of(one(lambda b, v: b.Neg(v)), leave))
+    with pytest.raises(ExecutionError, match="kernel neg_leaving failed on .* SystemExit: 3"):
+        executable.run([np.zeros((2, 3), np.float32)])

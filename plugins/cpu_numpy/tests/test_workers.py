@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
 
-from aicore_cpu_numpy.workers import Workers, _blas_libraries, run_tasks, single_threaded_blas
+from aicore_cpu_numpy.workers import Workers, blas_libraries, run_tasks, single_threaded_blas
 
 
 def noting(places: list[int], index: int) -> Callable[[], None]:
@@ -66,22 +68,42 @@ def test_a_run_that_finds_the_threads_busy_does_its_tasks_itself() -> None:
     assert names == [threading.current_thread().name]
 
 
-def test_blas_keeps_to_one_thread_inside_and_goes_back_to_what_it_was() -> None:
+@pytest.fixture(params=["main", "another"])
+def in_thread(request: pytest.FixtureRequest) -> Callable[[Callable[[], None]], None]:
+    """Calls a function in the main thread, or in one that is no owner of anything."""
+
+    def call(function: Callable[[], None]) -> None:
+        if request.param == "main":
+            function()
+            return
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(function).result()
+
+    return call
+
+
+def test_blas_keeps_to_one_thread_inside_and_goes_back_to_what_it_was(in_thread: Any) -> None:
     np.zeros((2, 2)) @ np.zeros((2, 2))
-    libraries = _blas_libraries()
-    before = [library.get_num_threads() for library in libraries]
+    libraries = blas_libraries()
+    before = [library.count() for library in libraries]
     assert libraries, "NumPy's BLAS is not known to threadpoolctl"
-    for library in libraries:
-        library.set_num_threads(2)
-    try:
+
+    def check() -> None:
+        for library in libraries:
+            library.limit(2)
         with single_threaded_blas():
             with single_threaded_blas():
-                assert [library.get_num_threads() for library in libraries] == [1] * len(libraries)
-            assert [library.get_num_threads() for library in libraries] == [1] * len(libraries)
-        assert [library.get_num_threads() for library in libraries] == [2] * len(libraries)
+                assert [library.count() for library in libraries] == [1] * len(libraries)
+            assert [library.count() for library in libraries] == [1] * len(libraries)
+        assert [library.count() for library in libraries] == [2] * len(libraries)
+
+    with single_threaded_blas():
+        pass  # the main thread was here first
+    try:
+        in_thread(check)
     finally:
         for library, count in zip(libraries, before, strict=True):
-            library.set_num_threads(count)
+            library.limit(count)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")

@@ -10,6 +10,7 @@ from aicore.plugins import Probe, hookimpl
 from aicore.runtime import Executable, Plan
 from aicore.testing.fake_gpu import FakeDevice, FakeExecutable
 from aicore_cpu_numpy.kernels import all_kernels
+from aicore_cpu_numpy.workers import single_threaded_blas
 from aicore_fake_gpu.info import INFO
 
 __all__ = ["INFO", "launch", "probe", "register_kernels"]
@@ -33,4 +34,4 @@ def register_kernels() -> list[Kernel]:
 
 @hookimpl
 def launch(plan: Plan) -> Executable:
-    return FakeExecutable(plan, device())
+    return FakeExecutable(plan, device(), single_threaded_blas)

@@ -58,7 +58,7 @@ def bit_shift(op: BitShift, x: Array, y: Array) -> Any:
     amount = np.where(inside, y, 0).astype(x.dtype)
     if op.direction == "LEFT":
         return np.where(inside, np.left_shift(x, amount), 0).astype(x.dtype)
-    fill = np.where(x < 0, -1, 0)
+    fill = np.where(x < 0, -1, 0).astype(x.dtype)  # beside int64, uint64 would turn both into float64
     return np.where(inside, np.right_shift(x, amount), fill).astype(x.dtype)
 
 

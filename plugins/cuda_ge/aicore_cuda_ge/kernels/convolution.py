@@ -1,0 +1,233 @@
+"""Convolutions with what follows them, by the kernels of graph_executor/cnn.
+
+implicit: a matrix product in tiles, of channels-last float32 images. unaligned: the same where channels are no multiple
+of 4. depthwise: one thread for a few results of a channel. direct: one thread for each result, for everything else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from aicore.ir import Op, TensorType
+from aicore.kernels import Kernel, kernel
+from aicore.ops.convolution import Conv, ConvTranspose
+from aicore.ops.fused_linear import ConvAct, ConvAdd, ConvAddAct
+from aicore.ops.layout import ChannelsLast
+from aicore_cuda_ge.arrays import DeviceArray
+from aicore_cuda_ge.calls import Call, Compiled, compiled
+from aicore_cuda_ge.kernels import _conv_tiles as tiles
+from aicore_cuda_ge.kernels._conv_problem import Problem, problem_of, reason_against
+from aicore_cuda_ge.kernels._conv_tiles import Tile
+from aicore_cuda_ge.kernels._machine import BYTES_EACH_SECOND, LAUNCH_SECONDS
+
+Types = Sequence["TensorType | None"]
+Constants = Sequence["DeviceArray | None"]
+
+CONVOLUTIONS: tuple[type[Op], ...] = (Conv, ConvAct, ConvAdd, ConvAddAct)
+_FLOATS = frozenset({"float32", "float64", "float16", "bfloat16"})
+_FLOAT32 = frozenset({"float32"})
+_MOST_TAPS = 15
+"""Along an axis: there is a bit for each, and one to spare."""
+_LARGEST = 2**31 - 1
+_MOST_COLUMN_TILES = 65535
+_DIRECT_PRODUCTS = 3e11
+"""Products each second of the direct kernel; it is never the first choice."""
+_DEPTHWISE_PRODUCTS = 8e12
+
+
+def image_reason(op: Op, *types: TensorType | None) -> str | None:
+    """What the tiled and the depthwise kernel do not take: they index with 32 bits and loop over two axes."""
+    if reason := reason_against(op, *types):
+        return reason
+    problem = problem_of(op, *types)
+    window = problem.window
+    if (window.size[0], window.out[0], window.kernel[0]) != (1, 1, 1):
+        return "takes images of at most two spatial axes"
+    if not problem.fused:
+        return "adds a residual of the output's shape only"
+    elements = problem.images * max(math.prod(window.size) * problem.groups * problem.channels, window.positions)
+    reach = sum(k * d for k, d in zip(window.kernel, window.dilation, strict=True)) + sum(window.begin)
+    margin = reach * (window.size[2] + reach) * problem.groups * problem.channels
+    too_large = elements + margin > _LARGEST or problem.outputs * problem.depth > _LARGEST
+    return "takes images of fewer than 2**31 elements" if too_large else None
+
+
+def implicit_reason(aligned: bool, op: Op, *types: TensorType | None) -> str | None:
+    if reason := image_reason(op, *types):
+        return reason
+    problem = problem_of(op, *types)
+    if problem.channels == 0:
+        return "takes at least one channel"
+    if aligned != (problem.channels % 4 == 0):
+        return f"takes channels of a group in {'fours' if aligned else 'other numbers than fours'}"
+    if max(problem.window.kernel) > _MOST_TAPS:
+        return f"takes at most {_MOST_TAPS} taps along an axis"
+    least = min(tile.columns for tile in tiles.ALIGNED.values())
+    if problem.groups * -(-problem.maps // least) > _MOST_COLUMN_TILES:
+        return f"takes at most {_MOST_COLUMN_TILES} tiles of maps"
+    return None
+
+
+def depthwise_reason(op: Op, *types: TensorType | None) -> str | None:
+    if reason := image_reason(op, *types):
+        return reason
+    channels = problem_of(op, *types).channels
+    return None if channels == 1 else f"takes one channel a group, here {channels}"
+
+
+def packed(array_module: Any, w: Any, problem: Problem, depth: int, columns: int) -> Any:
+    """Weights (groups * maps, channels, taps...) as (groups, depth, columns): taps and channels down, maps across.
+
+    array_module: NumPy or CuPy. Zeros fill up rows and columns.
+    """
+    taps = problem.window.taps
+    parts = w.reshape(problem.groups, problem.maps, problem.channels, taps).transpose(0, 3, 2, 1)
+    full = array_module.zeros((problem.groups, depth, columns), w.dtype)
+    full[:, : problem.depth, : problem.maps] = parts.reshape(problem.groups, problem.depth, problem.maps)
+    return full
+
+
+def _packed_on_device(w: DeviceArray, problem: Problem, depth: int, columns: int) -> DeviceArray:
+    import cupy
+
+    with cupy.cuda.Device(w.device):
+        full = packed(cupy, w._as_cupy(), problem, depth, columns)
+        cupy.cuda.get_current_stream().synchronize()  # graphs are replayed on streams of their own
+    return DeviceArray(full.data.ptr, full.shape, full.dtype, w.device, full)
+
+
+def _as_depthwise(problem: Problem) -> Problem:
+    """One group whose maps are all channels, for packing: taps down, channels across."""
+    return replace(problem, groups=1, channels=1, maps=problem.outputs)
+
+
+def _with_packed(
+    name: str, problem: Problem, weights: Problem, w: DeviceArray | None, depth: int, columns: int, tail: Sequence[int]
+) -> tuple[Call, ...]:
+    """The launch on packed weights; those that are not constant are packed into the workspace before it.
+
+    weights: the problem that says how they are packed. tail: params that follow ConvParams; the last one of the
+    implicit kernels, whether weights are fixed, is put in here.
+    """
+    workspace = problem.out_at + 1
+    if w is not None:
+        extra = (_packed_on_device(w, weights, depth, columns),)
+        return (compiled(name, (*problem.params(workspace + 1), *tail, *_fixed(name, True)), extra),)
+    sizes = (weights.groups, weights.maps, weights.channels, weights.window.taps, depth, columns)
+    pack = compiled("conv_pack", (*sizes, workspace))
+    return pack, compiled(name, (*problem.params(workspace), *tail, *_fixed(name, False)))
+
+
+def _fixed(name: str, fixed: bool) -> tuple[int, ...]:
+    return () if name == "conv_depthwise" else (int(fixed),)
+
+
+def bind_implicit(
+    choices: dict[str, Tile], op: Op, types: Types, constants: Constants, tile: str, split: int
+) -> tuple[Call, ...]:
+    problem, chosen = problem_of(op, *types), choices[tile]
+    depth, columns = tiles.padded_depth(problem), tiles.padded_columns(problem)
+    tail = (chosen.index, split, columns, depth)
+    return _with_packed(chosen.kernel, problem, problem, constants[1], depth, columns, tail)
+
+
+def implicit_workspace(op: Op, *types: TensorType | None, **settings: Any) -> int:
+    """Bytes of packed weights, should these not be constant."""
+    problem = problem_of(op, *types)
+    return 4 * problem.groups * tiles.padded_depth(problem) * tiles.padded_columns(problem)
+
+
+def implicit_estimate(
+    choices: dict[str, Tile], op: Op, *types: TensorType | None, tile: str = "", split: int = 1
+) -> float:
+    return tiles.seconds(problem_of(op, *types), choices[tile or next(iter(choices))], split)
+
+
+def bind_depthwise(op: Op, types: Types, constants: Constants) -> tuple[Call, ...]:
+    problem = problem_of(op, *types)
+    weights = _as_depthwise(problem)
+    columns = tiles.padded_columns(weights)
+    return _with_packed("conv_depthwise", problem, weights, constants[1], weights.depth, columns, (columns,))
+
+
+def depthwise_workspace(op: Op, *types: TensorType | None) -> int:
+    weights = _as_depthwise(problem_of(op, *types))
+    return 4 * weights.depth * tiles.padded_columns(weights)
+
+
+def depthwise_estimate(op: Op, *types: TensorType | None) -> float:
+    problem = problem_of(op, *types)
+    work = max(problem.nbytes / (0.6 * BYTES_EACH_SECOND), problem.products / _DEPTHWISE_PRODUCTS)
+    return 2 * LAUNCH_SECONDS + work
+
+
+def bind_direct(name: str, op: Op, types: Types, constants: Constants) -> Compiled:
+    return compiled(name, problem_of(op, *types).params())
+
+
+def direct_estimate(op: Op, *types: TensorType | None) -> float:
+    problem = problem_of(op, *types)
+    return 10e-6 + problem.products / _DIRECT_PRODUCTS + problem.nbytes / BYTES_EACH_SECOND
+
+
+def _launched(op: Op, x: Any, w: Any, *rest: Any, out: Any, workspace: Any = None) -> Any:
+    raise AssertionError("kernels for cuda are launched as bind says")
+
+
+def _direct(op: type[Op], wraps: type[Op] | None) -> Kernel:
+    transposed = (wraps or op) is ConvTranspose
+    made = kernel(
+        op,
+        device="cuda",
+        variant="direct",
+        dtypes=_FLOATS,
+        supports=reason_against,
+        estimate=direct_estimate,
+        bind=partial(bind_direct, "conv_transpose_direct" if transposed else "conv_direct"),
+        wraps=wraps,
+    )
+    return made(_launched)
+
+
+def _implicit(wraps: type[Op], variant: str, choices: dict[str, Tile]) -> Kernel:
+    made = kernel(
+        ChannelsLast,
+        device="cuda",
+        variant=variant,
+        dtypes=_FLOAT32,
+        supports=partial(implicit_reason, choices is tiles.ALIGNED),
+        workspace=implicit_workspace,
+        estimate=partial(implicit_estimate, choices),
+        tune={"tile": tuple(choices), "split": tiles.SPLITS},
+        bind=partial(bind_implicit, choices),
+        wraps=wraps,
+    )
+    return made(_launched)
+
+
+def _depthwise(wraps: type[Op]) -> Kernel:
+    made = kernel(
+        ChannelsLast,
+        device="cuda",
+        variant="depthwise",
+        dtypes=_FLOAT32,
+        supports=depthwise_reason,
+        workspace=depthwise_workspace,
+        estimate=depthwise_estimate,
+        bind=bind_depthwise,
+        wraps=wraps,
+    )
+    return made(_launched)
+
+
+KERNELS: tuple[Kernel, ...] = (
+    *(_direct(op, None) for op in (*CONVOLUTIONS, ConvTranspose)),
+    *(_direct(ChannelsLast, wraps) for wraps in (*CONVOLUTIONS, ConvTranspose)),
+    *(_implicit(wraps, "implicit", tiles.ALIGNED) for wraps in CONVOLUTIONS),
+    *(_implicit(wraps, "unaligned", tiles.UNALIGNED) for wraps in CONVOLUTIONS),
+    *(_depthwise(wraps) for wraps in CONVOLUTIONS),
+)

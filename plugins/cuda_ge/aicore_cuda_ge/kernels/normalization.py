@@ -1,0 +1,115 @@
+"""Layer, RMS, instance, group and batch normalisation of float32."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from aicore.ir import Op, TensorType
+from aicore.kernels import Kernel, kernel
+from aicore.ops.normalization import (
+    BatchNormalization,
+    GroupNormalization,
+    InstanceNormalization,
+    LayerNormalization,
+    RMSNormalization,
+)
+from aicore_cuda_ge.calls import Call, compiled
+from aicore_cuda_ge.kernels.reductions import FLOAT, seconds
+
+Types = Sequence["TensorType | None"]
+
+
+def _shape(tensor: TensorType | None) -> tuple[int, ...]:
+    assert tensor is not None  # the operand is required
+    return tensor.static_shape
+
+
+def _static(*types: TensorType | None) -> str | None:
+    return None if all(t is None or t.is_static for t in types) else "needs shapes that are known in numbers"
+
+
+def _last_axes_supports(op: Any, x: TensorType, scale: TensorType, bias: TensorType | None = None) -> str | None:
+    """Layer and RMS: one entry of scale and bias for each element of a row."""
+    reason = _static(x, scale, bias)
+    if reason is not None:
+        return reason
+    row = x.static_shape[op.axis % len(x.static_shape) :]
+    for parameter in (scale, bias):
+        if parameter is not None and parameter.static_shape != row:
+            return "wants scale and bias of the shape of the axes that are normalised"
+    return "computes statistics in float32" if op.stash_type != "float32" else None
+
+
+def _last_axes_bind(op: Any, types: Types, constants: Sequence[Any]) -> Call:
+    shape = _shape(types[0])
+    axis = op.axis % len(shape)
+    rows, length = math.prod(shape[:axis]), math.prod(shape[axis:])
+    centred = int(isinstance(op, LayerNormalization))
+    bias = 2 if len(types) > 2 and types[2] is not None else -1
+    out, all_outputs = len(types), op.n_outputs() > 1
+    statistics = (out + 1, out + 2) if all_outputs else (-1, -1)
+    params = (rows, length, 1, 0, 1, max(length, 1), centred, float(op.epsilon))
+    return compiled("normalize_f32", params, pick=(0, 1, bias, out, *statistics))
+
+
+def _channels_supports(op: Any, *types: TensorType | None) -> str | None:
+    stash = getattr(op, "stash_type", "float32")
+    return _static(*types) or ("computes statistics in float32" if stash != "float32" else None)
+
+
+def _instance_bind(op: InstanceNormalization, types: Types, constants: Sequence[Any]) -> Call:
+    images, channels, *space = _shape(types[0])
+    length = math.prod(space)
+    params = (images * channels, length, max(channels, 1), 1, max(length, 1), 1, 1, float(op.epsilon))
+    return compiled("normalize_f32", params, pick=(0, 1, 2, 3, -1, -1))
+
+
+def _group_bind(op: GroupNormalization, types: Types, constants: Sequence[Any]) -> Call:
+    images, channels, *space = _shape(types[0])
+    area, together = math.prod(space), channels // op.num_groups
+    params = (
+        images * op.num_groups,
+        together * area,
+        op.num_groups,
+        together,
+        max(area, 1),
+        max(together, 1),
+        1,
+        float(op.epsilon),
+    )
+    return compiled("normalize_f32", params, pick=(0, 1, 2, 3, -1, -1))
+
+
+def _batch_supports(op: BatchNormalization, *types: TensorType | None) -> str | None:
+    if op.training_mode:
+        return "normalises with given statistics only"
+    dtypes = {t.dtype for t in types if t is not None}
+    return _static(*types) or ("takes one element type" if dtypes != {"float32"} else None)
+
+
+def _batch_bind(op: BatchNormalization, types: Types, constants: Sequence[Any]) -> Call:
+    shape = _shape(types[0])
+    channels = shape[1] if len(shape) > 1 else 1
+    params = (math.prod(shape), max(channels, 1), max(math.prod(shape[2:]), 1), float(op.epsilon))
+    return compiled("batch_normalize_f32", params)
+
+
+def _never(op: Op, *operands: Any, out: Any) -> None:
+    """Plans are bound; nothing calls this."""
+    raise NotImplementedError(f"{type(op).__name__} runs from a plan only")
+
+
+def _made(op: type[Op], supports: Any, bind: Any) -> Kernel:
+    decorate = kernel(op, device="cuda", variant="rows", dtypes=FLOAT, supports=supports, bind=bind, estimate=seconds)
+    return decorate(_never)
+
+
+KERNELS: tuple[Kernel, ...] = (
+    _made(LayerNormalization, _last_axes_supports, _last_axes_bind),
+    _made(RMSNormalization, _last_axes_supports, _last_axes_bind),
+    _made(InstanceNormalization, _channels_supports, _instance_bind),
+    _made(GroupNormalization, _channels_supports, _group_bind),
+    _made(BatchNormalization, _batch_supports, _batch_bind),
+)

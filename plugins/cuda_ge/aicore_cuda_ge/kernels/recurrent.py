@@ -1,0 +1,166 @@
+"""RNN, LSTM and GRU: one matrix product for the inputs of all steps, then a launch for each step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from aicore.ir import Op, TensorType
+from aicore.kernels import Kernel, kernel
+from aicore.ops.recurrent import GRU, LSTM, RNN, Recurrent
+from aicore_cuda_ge.calls import Compiled, compiled
+from aicore_cuda_ge.kernels import _product_times as times
+from aicore_cuda_ge.kernels._activations import IDENTITY, Params, recurrent_params
+from aicore_cuda_ge.kernels._machine import BYTES_EACH_SECOND, LAUNCH_SECONDS, machine
+from aicore_cuda_ge.kernels._product import Product
+
+_CELLS = {RNN: 0, LSTM: 1, GRU: 2}
+_LINEAR_GRU = 3
+_ACTIVATIONS = 6
+_LARGEST = 2**31 - 1
+_MOST_SEQUENCES = 65_535
+_L2_BYTES_EACH_SECOND = times.L2_BYTES_EACH_SECOND
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Sizes of a recurrent layer."""
+
+    op: Recurrent
+    steps: int
+    batch: int
+    features: int
+    hidden: int
+    operands: int
+
+    @property
+    def cell(self) -> int:
+        """As RecurrentCell of graph_executor/rnn/recurrent.cuh numbers them."""
+        if isinstance(self.op, GRU) and self.op.linear_before_reset:
+            return _LINEAR_GRU
+        return _CELLS[type(self.op)]
+
+    @property
+    def projection(self) -> Product:
+        """x @ w', for all steps, gates and directions at once."""
+        columns = self.op.directions * self.op.gates * self.hidden
+        return Product(
+            *(self.steps * self.batch, columns, self.features),
+            a_row=self.features,
+            a_inner=1,
+            b_inner=1,
+            b_column=self.features,
+        )
+
+    @property
+    def units(self) -> int:
+        """Numbers of one state."""
+        return self.op.directions * self.batch * self.hidden
+
+    @property
+    def offsets(self) -> tuple[int, int, int, int]:
+        """Of the states hidden, cell, update and reset_hidden in the workspace, in floats; each a multiple of 16."""
+        projected = _rounded(self.projection.rows * self.projection.columns)
+        unit = _rounded(self.units)
+        hidden = projected + _rounded(2 * self.units)
+        return projected, hidden, hidden + unit, hidden + 2 * unit
+
+    @property
+    def workspace(self) -> int:
+        """Bytes."""
+        return 4 * (self.offsets[-1] + _rounded(self.units))
+
+    def params(self, constant: bool) -> Params:
+        """The struct Recurrent. constant: nothing writes r while a program runs."""
+        op = self.op
+        activations = [recurrent_params(activated) for activated in op.settled_activations()]
+        activations += [IDENTITY] * (_ACTIVATIONS - len(activations))
+        return (
+            *(self.cell, self.steps, self.batch, self.hidden, op.directions, op.gates),
+            *(op.layout, int(op.direction == "reverse"), int(isinstance(op, LSTM) and op.input_forget)),
+            *(self.operands, op.n_outputs(), *self.offsets, int(constant)),
+            math.inf if op.clip is None else float(op.clip),
+            *chain.from_iterable(activations),
+        )
+
+
+def layer_of(op: Op, *types: TensorType | None) -> Layer:
+    """The layer, with activations filled in. Raises ValueError for an op that is none, or lacks an operand."""
+    x, w, r = (None if t is None else t.static_shape for t in types[:3])
+    if not isinstance(op, Recurrent) or x is None or w is None or r is None:
+        raise ValueError(f"{type(op).__name__} is no recurrent layer with x, w and r")
+    steps, batch = (x[1], x[0]) if op.layout else (x[0], x[1])
+    return Layer(op.checked(), steps, batch, x[2], r[2], len(types))
+
+
+def supports(op: Op, *types: TensorType | None) -> str | None:
+    """Refuses open sizes, and those beyond what a launch can count."""
+    if not all(t is None or t.is_static for t in types):
+        return "takes operands of known sizes"
+    layer = layer_of(op, *types)
+    if max(layer.projection.rows, layer.projection.columns, layer.features, layer.units) > _LARGEST:
+        return "takes sizes below 2**31"
+    return f"takes at most {_MOST_SEQUENCES} sequences" if layer.batch > _MOST_SEQUENCES else None
+
+
+def workspace(op: Op, *types: TensorType | None) -> int:
+    return layer_of(op, *types).workspace
+
+
+def bind(op: Op, types: Sequence[TensorType | None], constants: Sequence[Any]) -> tuple[Compiled, ...]:
+    """The projection, if there is anything to project, and the steps."""
+    layer = layer_of(op, *types)
+    product, plan = layer.projection, _plan(layer.projection)
+    name, splits = times.parse(plan)
+    where = layer.operands + layer.op.n_outputs()
+    project = product.params(where, splits=splits, constant=constants[1] is not None)
+    return (
+        compiled(f"gemm_{name}", project),
+        compiled("recurrent_steps", layer.params(constants[2] is not None)),
+    )
+
+
+def estimate(op: Op, *types: TensorType | None) -> float:
+    """Steps follow each other; each reads r, which the L2 cache may hold, once for eight sequences."""
+    layer = layer_of(op, *types)
+    product = layer.projection
+    r_bytes = 4 * layer.op.directions * layer.op.gates * layer.hidden**2
+    rate = _L2_BYTES_EACH_SECOND if r_bytes < 30e6 else BYTES_EACH_SECOND
+    launches = 2 if layer.cell == _CELLS[GRU] else 1
+    each = launches * (LAUNCH_SECONDS + 0.4e-6) + -(-layer.batch // 8) * r_bytes / rate
+    return times.tiled_seconds(product, _plan(product)) + layer.steps * each
+
+
+def _plan(product: Product) -> str:
+    """The tile for the projection: splits only where blocks can add up among themselves."""
+    usable = [plan for plan in times.plans() if machine().clusters or times.parse(plan)[1] == 1]
+    return min(usable, key=lambda plan: times.tiled_seconds(product, plan))
+
+
+def _rounded(floats: int) -> int:
+    """Up to a multiple of 64 bytes."""
+    return -(-floats // 16) * 16
+
+
+def _launched(op: Op, x: Any, w: Any, r: Any, *others: Any, out: Any, workspace: Any) -> Any:
+    raise NotImplementedError(f"{type(op).__name__} runs from a plan only")
+
+
+def _kernel_of(op: type[Op]) -> Kernel:
+    decorate = kernel(
+        op,
+        device="cuda",
+        variant="steps",
+        dtypes={"float32"},
+        supports=supports,
+        workspace=workspace,
+        bind=bind,
+        estimate=estimate,
+    )
+    return decorate(_launched)
+
+
+KERNELS: tuple[Kernel, ...] = tuple(map(_kernel_of, (RNN, LSTM, GRU)))

@@ -1,0 +1,116 @@
+"""Products and recurrent layers on a GPU: what the CPU cannot show, clusters and overlapping launches above all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aicore.ir import Op, Value, as_tuple
+from aicore.kernels import Kernel, KernelTable
+from aicore.ops.activation import Gelu, Relu
+from aicore.ops.fused_linear import GemmAct, MatMulAddAct
+from aicore.ops.matmul import Gemm, MatMul
+from aicore.ops.recurrent import GRU, LSTM, RNN
+from aicore.runtime import ReferenceEvaluator, type_of
+from aicore_cpu_numpy.kernels import all_kernels
+from aicore_cuda_ge import _graph_executor as native
+from aicore_cuda_ge.calls import calls_of
+from aicore_cuda_ge.kernels import products, recurrent
+
+Array = np.ndarray[Any, Any]
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(scope="module")
+def device() -> Any:
+    count, reason = native.device_count()
+    if not count:
+        pytest.skip(f"no GPU: {reason}")
+    from aicore_cuda_ge.device import CudaDevice
+
+    return CudaDevice(0)
+
+
+def run(device: Any, kernel: Kernel, op: Op, operands: Sequence[Array | None], times: int = 3, **settings: Any) -> Any:
+    """The results of the last of several replays; constants are those operands that would be weights."""
+    given = [None if a is None else type_of(a) for a in operands]
+    outputs = as_tuple(op.infer(*(None if t is None else Value("x", t) for t in given)))
+    arrays = [None if a is None else device.upload(a) for a in operands]
+    constants = [None, *arrays[1:]]
+    assert kernel.bind is not None
+    calls: Any = calls_of(kernel.bind(op, given, constants, **settings))
+    results = [device.empty(t) for t in outputs]
+    pointers = [0 if a is None else a.address for a in (*arrays, *results)]
+    workspace = device.allocate(kernel.workspace(op, *given, **settings) if kernel.workspace else 0)
+    if kernel.workspace is not None:
+        pointers.append(workspace.address)
+    launches = native.LaunchList(device.index)
+    for call in calls:
+        launches.add_kernel(call.kernel, pointers, call.params, kernel.name)
+    launches.capture()
+    for _ in range(times):
+        launches.run([], [])
+    return [device.download(result) for result in results]
+
+
+def exact(op: Op, operands: Sequence[Array | None]) -> tuple[Array, ...]:
+    wide = [None if a is None else a.astype(np.float64) if a.dtype == np.float32 else a for a in operands]
+    return ReferenceEvaluator(KernelTable(all_kernels()))(op, *wide)
+
+
+def normal(*shape: int) -> Array:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+def problems() -> Iterator[tuple[Op, tuple[Array, ...]]]:
+    for trans_a, trans_b in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        for rows, columns, inner in ((260, 516, 300), (131, 257, 1031), (1, 1000, 2048), (7, 130, 515), (200, 3, 700)):
+            a = normal(*((inner, rows) if trans_a else (rows, inner)))
+            b = normal(*((columns, inner) if trans_b else (inner, columns)))
+            yield GemmAct(Gemm(transA=trans_a, transB=trans_b), Gelu()), (a, b, normal(columns))
+    yield MatMul(), (normal(6, 2, 77, 64), normal(2, 64, 77))
+    yield MatMulAddAct(Relu()), (normal(3, 40, 64), normal(64, 96), normal(96))
+
+
+@pytest.mark.parametrize(
+    ("op", "operands"),
+    list(problems()),
+    ids=lambda x: type(x).__name__ if isinstance(x, Op) else str([a.shape for a in x]),
+)
+def test_products(op: Op, operands: tuple[Array, ...], device: Any) -> None:
+    """Every kernel with each of its settings."""
+    (wanted,) = exact(op, operands)
+    inner = operands[0].shape[0 if getattr(getattr(op, "gemm", None), "transA", 0) else -1]
+    for kernel in products.KERNELS:
+        if kernel.op is not type(op) or kernel.reason_against(op, *map(type_of, operands)) is not None:
+            continue
+        for settings in kernel.settings:
+            (found,) = run(device, kernel, op, operands, **settings)
+            message = f"{kernel.name} {settings}"
+            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=2e-6 * inner, err_msg=message)
+
+
+def test_splits_give_the_same_bits_every_time(device: Any) -> None:
+    kernel = next(k for k in products.KERNELS if k.op is MatMul and k.variant == "tiled")
+    operands = normal(64, 4096), normal(4096, 64)
+    first, *others = (run(device, kernel, MatMul(), operands, plan="64x64/8")[0] for _ in range(10))
+    assert all(first.tobytes() == other.tobytes() for other in others)
+
+
+@pytest.mark.parametrize("batch", [1, 32])
+@pytest.mark.parametrize(
+    "op", [RNN(), LSTM(direction="bidirectional"), GRU(), GRU(linear_before_reset=1)], ids=lambda op: str(op)[:24]
+)
+def test_recurrent(op: Any, batch: int, device: Any) -> None:
+    """As many steps as would show a step that begins before the one before has ended."""
+    hidden, rng = 256, np.random.default_rng(batch)
+    rows = op.gates * hidden
+    shapes = ((64, batch, 128), (op.directions, rows, 128), (op.directions, rows, hidden), (op.directions, 2 * rows))
+    operands = [(rng.standard_normal(shape) / 16).astype(np.float32) for shape in shapes]
+    settled = op.resolve(*(Value("x", type_of(a)) for a in operands))
+    kernel = next(k for k in recurrent.KERNELS if k.op is type(op))
+    for found, wanted in zip(run(device, kernel, settled, operands), exact(settled, operands), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=2e-5)
