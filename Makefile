@@ -5,12 +5,18 @@ PYTHON ?= python3
 JOBS ?= 2
 # Files for `make demo` to identify; the repository's own when empty.
 FILES ?=
+# Which CuPy `make test-cuda` installs: cuda13, cuda12, or none; needed where there is a GPU.
+CUPY ?= $(if $(shell command -v nvidia-smi),cuda13)
 # Options for pytest, such as ARGS="tests/ir -k parse".
 ARGS ?=
 
 VENV := .venv
 DEMO := .venv-demo
 OCR := .venv-ocr
+CUDA := .venv-cuda
+CUDA_BUILD := .venv-cuda-build
+CUDA_SOURCES := plugins/cuda_ge/pyproject.toml plugins/cuda_ge/CMakeLists.txt \
+	$(shell find plugins/cuda_ge/cmake plugins/cuda_ge/graph_executor -type f)
 PROJECTS := pyproject.toml plugins/cpu_numpy/pyproject.toml tests/fake_gpu/pyproject.toml
 PIP := -m pip --disable-pip-version-check
 BACKENDS := -e plugins/cpu_numpy -e tests/fake_gpu
@@ -22,7 +28,7 @@ define make_venv
 endef
 
 .DELETE_ON_ERROR:
-.PHONY: help setup models demo ocr test test-slow lint types format docs bench clean
+.PHONY: help setup models demo ocr test test-slow test-cuda cuda lint types format docs bench clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +50,18 @@ test: models  ## run the tests (ARGS="tests/ir -k parse", JOBS=2)
 test-slow: models  ## run the tests that are marked slow
 	$(VENV)/bin/python -m pytest -n $(JOBS) -m slow $(ARGS)
 
+test-cuda: $(CUDA)/.stamp  ## build the CUDA plugin and run its tests; those that need a GPU say so where there is none
+	$(CUDA)/bin/python -m pytest plugins/cuda_ge/tests $(ARGS)
+
+cuda: AICORE_CUDA_TOOLKIT ?= wheel
+cuda: AICORE_CUDA_ARCHITECTURES ?= 75;90a
+cuda:  ## compile the CUDA plugin from nothing and import it; needs neither a GPU nor a CUDA toolkit
+	$(call make_venv,$(CUDA_BUILD))
+	@AICORE_CUDA_TOOLKIT='$(AICORE_CUDA_TOOLKIT)' AICORE_CUDA_ARCHITECTURES='$(AICORE_CUDA_ARCHITECTURES)' \
+		$(CUDA_BUILD)/bin/python $(PIP) install --quiet -e . -e plugins/cpu_numpy ./plugins/cuda_ge
+	@$(CUDA_BUILD)/bin/python -c 'import aicore_cuda_ge.plugin as p; print(len(p.register_kernels()), "kernels")'
+	$(CUDA_BUILD)/bin/aicore plugins doctor cuda_ge || test $$? -eq 2  # 2: it is healthy, but there is no GPU
+
 lint: $(VENV)/.stamp  ## check style and layout
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
@@ -62,7 +80,7 @@ bench: models  ## run the benchmarks
 	$(VENV)/bin/python -m benchmarks $(ARGS)
 
 clean:  ## remove environments, caches and builds
-	rm -rf $(VENV) $(DEMO) $(OCR) .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(DEMO) $(OCR) $(CUDA) $(CUDA_BUILD) .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	rm -rf build dist *.egg-info plugins/*/build plugins/*/*.egg-info tests/*/build tests/*/*.egg-info
 	find aicore benchmarks examples plugins tests tools -name __pycache__ -prune -exec rm -rf {} +
 
@@ -85,4 +103,10 @@ $(OCR)/.stamp: $(PROJECTS)
 	@$(OCR)/bin/python $(PIP) install --quiet -e . $(BACKENDS) \
 		'pyclipper>=1.2' opencv-python-headless six 'Shapely>=2.0.5' PyYAML Pillow tqdm scikit-image
 	@$(OCR)/bin/python $(PIP) install --quiet --no-deps rapidocr-onnxruntime==1.4.4
+	@touch $@
+
+# Editable: only what nvcc and g++ read is compiled again. The compiler is the one that AICORE_CUDA_TOOLKIT says.
+$(CUDA)/.stamp: $(PROJECTS) $(CUDA_SOURCES)
+	$(call make_venv,$(CUDA))
+	@$(CUDA)/bin/python $(PIP) install --quiet -e '.[test]' -e plugins/cpu_numpy -e 'plugins/cuda_ge$(CUPY:%=[%])'
 	@touch $@

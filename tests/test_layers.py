@@ -49,6 +49,7 @@ LAYERS: dict[str, set[str]] = {
 
 PLUGINS = {
     "aicore_cpu_numpy": ROOT / "plugins" / "cpu_numpy",
+    "aicore_cuda_ge": ROOT / "plugins" / "cuda_ge",
     "aicore_fake_gpu": ROOT / "tests" / "fake_gpu",
 }
 FOREIGN = ("onnxruntime", "onnx.reference")

@@ -41,6 +41,7 @@ class FakeExecutable:
         self.captures = self.replays = 0
         self._device = device
         self._around = around
+        self._threads = plan.threads
         self._functions = [_function(plan, step, device) for step in plan.steps]
         self._idle: deque[_Capture] = deque()
         self._lock = threading.Lock()
@@ -106,7 +107,7 @@ class FakeExecutable:
             capture.guard_addresses()
             for fixed, given in zip(capture.inputs, inputs, strict=True):
                 fixed[...] = self._device.bytes(given)
-            with self._around(), using_threads(self.plan.threads), np.errstate(all="ignore"):
+            with self._around(), using_threads(self._threads), np.errstate(all="ignore"):
                 for launch in capture.launches:
                     start = time.perf_counter()
                     launch()

@@ -88,7 +88,7 @@ class CpuExecutable:
                 done += 1
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # noqa: BLE001  # SystemExit too, which would end the program
+        except BaseException as error:  # SystemExit too, which would end the program
             raise self._failure(done, environment, error) from error
 
     def _enter(

@@ -366,5 +366,5 @@ def test_a_kernel_that_ends_the_process_is_an_error_of_its_node() -> None:
         raise SystemExit(3)
 
     executable = CpuExecutable(plan_of(one(lambda b, v: b.Neg(v)), leave))
-    with pytest.raises(ExecutionError, match="kernel neg_leaving failed on .* SystemExit: 3"):
+    with pytest.raises(ExecutionError, match=r"kernel neg_leaving failed on .* SystemExit: 3"):
         executable.run([np.zeros((2, 3), np.float32)])

@@ -51,7 +51,7 @@ class CudaDevice:
     def empty(self, tensor: TensorType) -> DeviceArray:
         return self.pool.array(tensor.static_shape, numpy_dtype(tensor.dtype))
 
-    def upload(self, array: Array) -> DeviceArray:
+    def upload(self, array: Array | DeviceArray) -> DeviceArray:
         if isinstance(array, DeviceArray):
             return array
         dense = np.ascontiguousarray(array, array.dtype.newbyteorder("=")).reshape(array.shape)

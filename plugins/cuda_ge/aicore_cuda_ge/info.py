@@ -13,7 +13,7 @@ INFO = PluginInfo(
     fixes={
         "cudaErrorInsufficientDriver": _DRIVER,
         "cudaErrorNoDevice": "this machine has no NVIDIA GPU that the process may use; check CUDA_VISIBLE_DEVICES",
-        "_graph_executor": "the extension was not built: pip install ./plugins/cuda_ge builds it, with its own compiler",
+        "_graph_executor": "the extension was not built; `pip install ./plugins/cuda_ge` builds it, compiler included",
         "No module named 'cupy'": _CUPY,
         "CuPy": _CUPY,
     },

@@ -114,7 +114,8 @@ def _rows(copy: Copy, name: str) -> CopySource:
     kind = _WORDS[copy.itemsize]
     lines = [
         *_head(name, copy, THREADS),
-        f"    for (Index e = Index(blockIdx.x) * {THREADS} + threadIdx.x; e < count; e += Index(gridDim.x) * {THREADS}) {{",
+        f"    const Index stride = Index(gridDim.x) * {THREADS};",
+        f"    for (Index e = Index(blockIdx.x) * {THREADS} + threadIdx.x; e < count; e += stride) {{",
         *_offsets(copy, "e", range(len(copy.dims)), "        "),
         "        target[to] = source[from];",
         "    }",

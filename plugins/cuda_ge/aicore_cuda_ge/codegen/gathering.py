@@ -26,7 +26,7 @@ def gather_source(op: Any, x: TensorType, indices: TensorType, y: TensorType) ->
     count = math.prod(y.static_shape)
     body = _body(op, x.static_shape, indices.static_shape, y.static_shape)
     lines = [
-        f"INLINE i64 within(const i64 i, const i64 dim) {{",
+        "INLINE i64 within(const i64 i, const i64 dim) {",
         "    const i64 place = i < 0 ? i + dim : i;",
         "    return place < 0 ? 0 : place < dim ? place : dim - 1;",
         "}",
@@ -66,8 +66,8 @@ def _elements(axis: int, x: Sequence[int], y: Sequence[int]) -> Iterator[str]:
     """y[..., i, ...] = x[..., indices[..., i, ...], ...]; dims of the result may be shorter than those of x."""
     counted, strides = dense(y), dense(x)
     terms = [f"within(indices[e], {x[axis]}) * {strides[axis]}"]
-    for dim in (d for d in range(len(x)) if d != axis):
-        terms.append(f"i64(u64(e) / {counted[dim]}u % {y[dim]}u) * {strides[dim]}")
+    others = (dim for dim in range(len(x)) if dim != axis)
+    terms += [f"i64(u64(e) / {counted[dim]}u % {y[dim]}u) * {strides[dim]}" for dim in others]
     yield f"const i64 from = {' + '.join(terms)};"
 
 
@@ -79,6 +79,5 @@ def _tuples(batch: int, x: Sequence[int], indices: Sequence[int]) -> Iterator[st
     strides = dense(x)
     yield f"const u64 n = u64(e), tuple = n / {inner}u;"
     terms = [f"i64(tuple / {each}u) * {math.prod(x[batch:])}", f"i64(n % {inner}u)"]
-    for k in range(length):
-        terms.append(f"within(indices[tuple * {length} + {k}], {x[batch + k]}) * {strides[batch + k]}")
+    terms += [f"within(indices[tuple * {length} + {k}], {x[batch + k]}) * {strides[batch + k]}" for k in range(length)]
     yield f"const i64 from = {' + '.join(terms)};"

@@ -11,6 +11,7 @@ from aicore.kernels import Kernel, kernel
 from aicore.ops.gather import Gather, GatherElements, GatherND
 from aicore.ops.movement import Concat, Expand, Split, Tile, Transpose
 from aicore.ops.rearrange import DepthToSpace, SpaceToDepth
+from aicore.ops.resize import Resize
 from aicore.ops.shape import Flatten, Identity, Reshape, Squeeze, Unsqueeze
 from aicore.ops.slicing import Pad, Slice, clamped
 from aicore_cuda_ge.calls import Call, Generated, compiled, pack
@@ -106,6 +107,38 @@ def _movable(types: Types) -> str | None:
     return None
 
 
+def _repeats(op: Resize, x: tuple[int, ...], y: tuple[int, ...]) -> tuple[Copy, ...]:
+    """Whole factors: each axis as (dim, repeats), where the repeats have stride 0."""
+    strides = dense(x)
+    dims, from_strides = [], []
+    for dim, total, stride in zip(x, y, strides, strict=True):
+        dims += [dim, total // dim if dim else 0]
+        from_strides += [stride, 0]
+    return (Copy(tuple(dims), tuple(from_strides), dense(dims)),)
+
+
+_REPEATING = {("asymmetric", "floor"), ("half_pixel", "round_prefer_floor"), ("half_pixel", "round_prefer_ceil")}
+"""Ways to round under which place i of an axis enlarged k times is i // k: i / k rounded down, or the nearest to
+(i + 1/2) / k - 1/2, which lies within half a place of it."""
+
+
+def _resize_supports(op: Resize, *types: TensorType | None) -> str | None:
+    if any(t is not None for t in types[1:]) or (op.scales is None and op.sizes is None):
+        return "needs sizes that are known before the run"
+    ways = (op.coordinate_transformation_mode, op.nearest_mode)
+    if op.mode != "nearest" or ways not in _REPEATING:
+        return "repeats elements only: nearest, asymmetric with floor or half_pixel with the nearest"
+    reason = _movable(types)
+    if reason is not None:
+        return reason
+    x, y = _shape(types[0]), _results(op, types)[0].static_shape
+    axes = op.axes if op.axes is not None else tuple(range(len(x)))
+    whole = all(new % old == 0 and new >= old for old, new in zip(x, y, strict=True) if old)
+    scales = dict(zip(axes, op.scales or (), strict=False))
+    exact = all(scale * x[axis] == y[axis] for axis, scale in scales.items())
+    return None if whole and exact and op.keep_aspect_ratio_policy == "stretch" else "enlarges by whole factors only"
+
+
 Plan = Callable[[Any, "tuple[int, ...]", "tuple[int, ...]"], "tuple[Copy, ...]"]
 
 
@@ -150,7 +183,8 @@ def _copying(op: type[Op], plan: Plan, *needed: str) -> Kernel:
             calls += launch_copy(copy, y.dtype, 0, len(types))
         return calls
 
-    return kernel(op, device="cuda", variant="copy", supports=supports, bind=bind, estimate=_seconds)(_compute)
+    asked = _resize_supports if op is Resize else supports
+    return kernel(op, device="cuda", variant="copy", supports=asked, bind=bind, estimate=_seconds)(_compute)
 
 
 def _concat_supports(op: Concat, *types: TensorType | None) -> str | None:
@@ -244,6 +278,7 @@ KERNELS: tuple[Kernel, ...] = (
     _copying(Expand, _expand, "shape"),
     _copying(Tile, _tile, "repeats"),
     _copying(Slice, _slice, "starts", "ends"),
+    _copying(Resize, _repeats),
     _copying(DepthToSpace, _depth_to_space),
     _copying(SpaceToDepth, _space_to_depth),
     *(_copying(op, _relabel) for op in (Reshape, Flatten, Squeeze, Unsqueeze, Identity)),

@@ -1,4 +1,4 @@
-"""Layer, RMS, instance, group and batch normalisation of float32."""
+"""Layer, RMS, instance, group and batch normalisation, and local response normalisation, of float32."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any
 
 from aicore.ir import Op, TensorType
 from aicore.kernels import Kernel, kernel
+from aicore.ops.layout import ChannelsLast
 from aicore.ops.normalization import (
+    LRN,
     BatchNormalization,
     GroupNormalization,
     InstanceNormalization,
@@ -96,6 +98,19 @@ def _batch_bind(op: BatchNormalization, types: Types, constants: Sequence[Any]) 
     return compiled("batch_normalize_f32", params)
 
 
+def _lrn_supports(op: Any, x: TensorType) -> str | None:
+    return _static(x)
+
+
+def _lrn_bind(op: Any, types: Types, constants: Sequence[Any]) -> Call:
+    shape = _shape(types[0])
+    is_last = isinstance(op, ChannelsLast)
+    held: LRN = op.inner if is_last else op
+    channels, step = (shape[-1], 1) if is_last else (shape[1], math.prod(shape[2:]))
+    numbers = (float(held.alpha) / held.size, float(held.beta), float(held.bias))
+    return compiled("lrn_f32", (math.prod(shape), max(channels, 1), max(step, 1), held.size, *numbers))
+
+
 def _never(op: Op, *operands: Any, out: Any) -> None:
     """Plans are bound; nothing calls this."""
     raise NotImplementedError(f"{type(op).__name__} runs from a plan only")
@@ -112,4 +127,15 @@ KERNELS: tuple[Kernel, ...] = (
     _made(InstanceNormalization, _channels_supports, _instance_bind),
     _made(GroupNormalization, _channels_supports, _group_bind),
     _made(BatchNormalization, _batch_supports, _batch_bind),
+    _made(LRN, _lrn_supports, _lrn_bind),
+    kernel(
+        ChannelsLast,
+        wraps=LRN,
+        device="cuda",
+        variant="rows",
+        dtypes=FLOAT,
+        supports=_lrn_supports,
+        bind=_lrn_bind,
+        estimate=seconds,
+    )(_never),
 )

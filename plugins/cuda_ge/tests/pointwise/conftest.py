@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -18,8 +18,9 @@ from aicore.ir import Op, TensorType, Value, as_tuple, numpy_dtype
 from aicore.kernels import REFERENCE, KernelTable
 from aicore.runtime import ReferenceEvaluator, type_of
 from aicore_cpu_numpy.kernels import all_kernels
-from aicore_cuda_ge.codegen.chain import chain_of
-from aicore_cuda_ge.codegen.source import THREADS, Source, prelude, source_of
+
+if TYPE_CHECKING:  # pytest reads this file where the plugin is not installed, too
+    from aicore_cuda_ge.codegen.source import Source
 
 Array = np.ndarray[Any, Any]
 _SHIM = Path(__file__).parent / "host_shim.hpp"
@@ -38,6 +39,9 @@ class Task:
 
     @classmethod
     def of(cls, op: Op, operands: Sequence[Array | None]) -> Task:
+        from aicore_cuda_ge.codegen.chain import chain_of
+        from aicore_cuda_ge.codegen.source import source_of
+
         given = [None if a is None else type_of(a) for a in operands]
         types = as_tuple(op.infer(*(None if t is None else Value("x", t) for t in given)))
         if not all(t.size for t in types):
@@ -56,6 +60,8 @@ class HostKernels:
     library: ctypes.CDLL = field(init=False)
 
     def __post_init__(self) -> None:
+        from aicore_cuda_ge.codegen.source import prelude
+
         sources = {task.source.name: task.source for task in self.tasks if task.source is not None}
         launchers = [f"HOST_LAUNCH({name})" for name in sources]
         parts = [f'#include "{_SHIM}"', prelude(), *(source.text for source in sources.values()), *launchers, ""]
@@ -79,6 +85,8 @@ class HostKernels:
 
     def run(self, task: Task, blocks: int = 0) -> tuple[Array, ...]:
         """The results; any number of blocks must give the same, 0 stands for the source's own."""
+        from aicore_cuda_ge.codegen.source import THREADS
+
         shapes = [(t.static_shape, numpy_dtype(t.dtype)) for t in task.types]
         source = task.source
         if source is None:

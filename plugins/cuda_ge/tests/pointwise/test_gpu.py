@@ -20,16 +20,12 @@ from aicore.runtime import ReferenceEvaluator
 
 Array = np.ndarray[Any, Any]
 Run = Callable[[Op, Sequence[Array]], list[Array]]
+pytestmark = pytest.mark.gpu
 
 
 @pytest.fixture
 def run() -> Run:
-    """`(op, operands) -> results` on the first GPU; skips, with the reason, where there is none."""
-    native = pytest.importorskip("aicore_cuda_ge._graph_executor", reason="the extension is not built")
-    count, reason = native.device_count()
-    if not count:
-        pytest.skip(f"no GPU: {reason}")
-    pytest.importorskip("cupy", reason="no CuPy")
+    """`(op, operands) -> results` on the first GPU."""
 
     def on_gpu(op: Op, operands: Sequence[Array]) -> list[Array]:
         builder = Builder()
