@@ -10,7 +10,7 @@ API_VERSION = 1
 """Version of the hooks and of the types that pass through them; raised when an old plugin would misbehave."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PluginInfo:
     """The `INFO` of a plugin's info module, which the entry point group `aicore.plugin_info` names.
 

@@ -55,7 +55,7 @@ Finding: TypeAlias = Literal[
 """Classes of reasons why a plugin is not used. `not tried`: its child process could not start, no fault of its own."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PluginRecord:
     """One plugin: where it comes from, its state, and the class, reason and fix of a state other than active.
 
