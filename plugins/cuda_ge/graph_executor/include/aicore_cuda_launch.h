@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * How kernels of any plugin reach aicore's CUDA launcher. Copy this file into your plugin, as it is: it needs nothing
- * but a C compiler, and `python -m aicore_cuda_ge.header FILE` tells whether a copy is current.
+ * but a C compiler. The launcher refuses kernels of another version.
  *
  * A kernel is a function that launches work on a stream and returns. It is called once while a CUDA Graph is captured,
  * and the graph is replayed from then on, so it must not allocate, synchronise, or look at the numbers.
@@ -23,7 +23,7 @@ extern "C" {
 #define AICORE_CUDA_KERNEL_CAPSULE "aicore_cuda_kernel_v1"
 
 /* pointers: device memory of the operands, then the results, then the workspace if the kernel declares one, then
- *           arrays that `bind` made. An absent operand is NULL. All are dense, in C order, and aligned to 256 bytes.
+ *           arrays that `bind` made. An absent operand is NULL. All are dense, in C order, and aligned to 64 bytes.
  * params:   the bytes that `bind` made of the op's attributes and sizes; the same at each launch.
  * stream:   a cudaStream_t, of the device that is current.
  * Returns 0, or the cudaError_t of the launch. */
