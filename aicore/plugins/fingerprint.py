@@ -16,7 +16,7 @@ from aicore.plugins.discovery import Installed, core_version, find_module, read_
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 
 
 def fingerprint(item: Installed) -> dict[str, str]:
@@ -48,7 +48,7 @@ def _requirements(item: Installed) -> Iterator[str]:
     from importlib_metadata import PackageNotFoundError, distribution
 
     for text in item.requires:
-        name = _NAME.match(text)
+        name = re.match(_NAME, text)
         if name is None or name[0].lower() == "aicore" or "extra" in text.partition(";")[2]:
             continue
         try:
