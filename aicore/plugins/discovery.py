@@ -134,11 +134,12 @@ def ruins() -> tuple[Ruin, ...]:
         return _scan().ruins
 
 
-class Ruin(NamedTuple):
+class Ruin:
     """A distribution whose metadata cannot be read: where it is, and why not."""
 
-    place: str
-    problem: str
+    def __init__(self, place: str, problem: str) -> None:
+        self.place = place
+        self.problem = problem
 
     @property
     def fix(self) -> str:
@@ -146,9 +147,10 @@ class Ruin(NamedTuple):
         return f"pip install --force-reinstall {name}, or remove {self.place}"
 
 
-class _Scan(NamedTuple):
-    found: tuple[Installed, ...]
-    ruins: tuple[Ruin, ...]
+class _Scan:  # not a NamedTuple: discovery counts in tenths of a millisecond
+    def __init__(self, found: tuple[Installed, ...], ruins: tuple[Ruin, ...]) -> None:
+        self.found = found
+        self.ruins = ruins
 
 
 @functools.cache

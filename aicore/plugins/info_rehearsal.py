@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from contextlib import redirect_stdout
 from importlib.util import module_from_spec
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from aicore.config import Config
 from aicore.errors import PluginError, error_text
@@ -29,13 +29,16 @@ if TYPE_CHECKING:
     from aicore.plugins.discovery import Installed
 
 
-class Introduction(NamedTuple):
+class Introduction:  # not a NamedTuple: discovery counts in tenths of a millisecond
     """INFO, or why there is none and how the process that executed its module ended."""
 
-    info: PluginInfo | None
-    reason: str = ""
-    ending: Ending = Ending.RETURNED
-    seconds: float = 0.0
+    def __init__(
+        self, info: PluginInfo | None, reason: str = "", ending: Ending = Ending.RETURNED, seconds: float = 0.0
+    ) -> None:
+        self.info = info
+        self.reason = reason
+        self.ending = ending
+        self.seconds = seconds
 
 
 def introduce(
