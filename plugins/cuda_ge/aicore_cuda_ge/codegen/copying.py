@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 
 THREADS = 256
 _TILE, _ROWS = 32, 8
-_MOST_BLOCKS = 1 << 20
+MOST_BLOCKS = 1 << 20
 _LARGEST_32_BIT = 2**31
-_WORDS = {1: "u8", 2: "u16", 4: "u32", 8: "w64", 16: "w128"}
+WORDS = {1: "u8", 2: "u16", 4: "u32", 8: "w64", 16: "w128"}
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def _tile_of(copy: Copy) -> int | None:
 
 
 def _rows(copy: Copy, name: str) -> CopySource:
-    kind = _WORDS[copy.itemsize]
+    kind = WORDS[copy.itemsize]
     lines = [
         *_head(name, copy, THREADS),
         f"    const Index stride = Index(gridDim.x) * {THREADS};",
@@ -121,7 +121,7 @@ def _rows(copy: Copy, name: str) -> CopySource:
         "    }",
         "}",
     ]
-    blocks = min(max(-(-copy.size // THREADS), 1), _MOST_BLOCKS)
+    blocks = min(max(-(-copy.size // THREADS), 1), MOST_BLOCKS)
     return CopySource(name, _wrapped(kind, lines), copy.size, (blocks, 1, 1), (THREADS, 1, 1))
 
 
@@ -131,7 +131,7 @@ def _tiles(copy: Copy, across: int, name: str) -> CopySource:
     others = [axis for axis in range(last) if axis != across]
     high, wide = -(-copy.dims[across] // _TILE), -(-copy.dims[last] // _TILE)
     count = high * wide * math.prod(copy.dims[axis] for axis in others)
-    kind = _WORDS[copy.itemsize]
+    kind = WORDS[copy.itemsize]
     rest = replace(
         copy,
         dims=tuple(copy.dims[a] for a in others) or (1,),
@@ -160,11 +160,11 @@ def _tiles(copy: Copy, across: int, name: str) -> CopySource:
         "    }",
         "}",
     ]
-    return CopySource(name, _wrapped(kind, lines), count, (min(count, _MOST_BLOCKS), 1, 1), (_TILE, _ROWS, 1))
+    return CopySource(name, _wrapped(kind, lines), count, (min(count, MOST_BLOCKS), 1, 1), (_TILE, _ROWS, 1))
 
 
 def _head(name: str, copy: Copy, threads: int) -> Iterator[str]:
-    kind = _WORDS[copy.itemsize]
+    kind = WORDS[copy.itemsize]
     yield f'extern "C" __global__ void __launch_bounds__({threads})'
     yield f"{name}(const {kind} *__restrict__ source, {kind} *__restrict__ target, const i64 count) {{"
     yield "    begin();"

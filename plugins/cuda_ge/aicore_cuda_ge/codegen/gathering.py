@@ -12,16 +12,14 @@ from typing import Any
 
 from aicore.ir import TensorType, numpy_dtype
 from aicore.ops.gather import Gather, GatherElements
-from aicore_cuda_ge.codegen.copying import THREADS, CopySource, dense
+from aicore_cuda_ge.codegen.copying import MOST_BLOCKS, THREADS, WORDS, CopySource, dense
 
-_WORDS = {1: "u8", 2: "u16", 4: "u32", 8: "w64", 16: "w128"}
 _INDICES = {"int32": "i32", "int64": "i64"}
-_MOST_BLOCKS = 1 << 20
 
 
 def gather_source(op: Any, x: TensorType, indices: TensorType, y: TensorType) -> CopySource:
     """The kernel `name(x, indices, y, count)` for Gather, GatherElements or GatherND; `y` has elements."""
-    kind, index = _WORDS[numpy_dtype(x.dtype).itemsize], _INDICES[indices.dtype]
+    kind, index = WORDS[numpy_dtype(x.dtype).itemsize], _INDICES[indices.dtype]
     name = f"aicore_{type(op).__name__.lower()}"
     count = math.prod(y.static_shape)
     body = _body(op, x.static_shape, indices.static_shape, y.static_shape)
@@ -42,7 +40,7 @@ def gather_source(op: Any, x: TensorType, indices: TensorType, y: TensorType) ->
         "}",
     ]
     text = "\n".join(["namespace aicore {", "", *lines, "", "}  // namespace aicore", ""])
-    blocks = min(max(-(-count // THREADS), 1), _MOST_BLOCKS)
+    blocks = min(max(-(-count // THREADS), 1), MOST_BLOCKS)
     return CopySource(name, text, count, (blocks, 1, 1), (THREADS, 1, 1))
 
 
