@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from aicore.ir import Op, TensorType, Value, as_tuple, moved_bytes, numpy_dtype
+from aicore.ir import Op, TensorType, Value, as_tuple, numpy_dtype
 from aicore.kernels import Kernel, kernel
 from aicore.ops.gather import Gather, GatherElements, GatherND
 from aicore.ops.movement import Concat, Expand, Split, Tile, Transpose
@@ -19,14 +19,10 @@ from aicore_cuda_ge.codegen.compiler import load
 from aicore_cuda_ge.codegen.copying import Copy, copy_source, dense
 from aicore_cuda_ge.codegen.gathering import gather_source
 from aicore_cuda_ge.codegen.source import prelude
+from aicore_cuda_ge.kernels._memory_bound import run_from_plan, seconds_of, shape_of
 
 Types = Sequence["TensorType | None"]
-_BYTES_PER_SECOND, _LAUNCH_SECONDS = 2.5e12, 1.1e-6
-
-
-def _shape(tensor: TensorType | None) -> tuple[int, ...]:
-    assert tensor is not None  # operands that may be absent are asked about before
-    return tensor.static_shape
+seconds = seconds_of(bytes_per_second=2.5e12, launch_seconds=1.1e-6)
 
 
 def _transpose(op: Transpose, x: tuple[int, ...], y: tuple[int, ...]) -> tuple[Copy, ...]:
@@ -131,7 +127,7 @@ def _resize_supports(op: Resize, *types: TensorType | None) -> str | None:
     reason = _movable(types)
     if reason is not None:
         return reason
-    x, y = _shape(types[0]), _results(op, types)[0].static_shape
+    x, y = shape_of(types[0]), _results(op, types)[0].static_shape
     axes = op.axes if op.axes is not None else tuple(range(len(x)))
     whole = all(new % old == 0 and new >= old for old, new in zip(x, y, strict=True) if old)
     scales = dict(zip(axes, op.scales or (), strict=False))
@@ -140,12 +136,6 @@ def _resize_supports(op: Resize, *types: TensorType | None) -> str | None:
 
 
 Plan = Callable[[Any, "tuple[int, ...]", "tuple[int, ...]"], "tuple[Copy, ...]"]
-
-
-def _seconds(op: Op, *types: TensorType | None) -> float:
-    values = [None if t is None else Value("x", t) for t in types]
-    moved = moved_bytes(op.infer(*values), values)
-    return _LAUNCH_SECONDS + (moved / _BYTES_PER_SECOND if isinstance(moved, int) else 0.0)
 
 
 def _results(op: Op, types: Types) -> tuple[TensorType, ...]:
@@ -163,11 +153,6 @@ def launch_copy(copy: Copy, dtype: str, source: int, target: int) -> tuple[Call,
     return (Generated(function.address, function.module, made.grid, made.block, params, pick=(source, target)),)
 
 
-def _compute(op: Op, *operands: Any, out: Any) -> None:
-    """Plans are bound; nothing calls this."""
-    raise NotImplementedError(f"{type(op).__name__} runs from a plan only")
-
-
 def _copying(op: type[Op], plan: Plan, *needed: str) -> Kernel:
     """A kernel whose result is one strided copy of its first operand."""
 
@@ -179,12 +164,12 @@ def _copying(op: type[Op], plan: Plan, *needed: str) -> Kernel:
     def bind(op: Any, types: Types, constants: Sequence[Any]) -> tuple[Call, ...]:
         y = _results(op, types)[0]
         calls: tuple[Call, ...] = ()
-        for copy in plan(op, _shape(types[0]), y.static_shape):
+        for copy in plan(op, shape_of(types[0]), y.static_shape):
             calls += launch_copy(copy, y.dtype, 0, len(types))
         return calls
 
     asked = _resize_supports if op is Resize else supports
-    return kernel(op, device="cuda", variant="copy", supports=asked, bind=bind, estimate=_seconds)(_compute)
+    return kernel(op, device="cuda", variant="copy", supports=asked, bind=bind, estimate=seconds)(run_from_plan)
 
 
 def _concat_supports(op: Concat, *types: TensorType | None) -> str | None:
@@ -198,7 +183,7 @@ def _concat_bind(op: Concat, types: Types, constants: Sequence[Any]) -> tuple[Ca
     strides, start = dense(y.static_shape), 0
     calls: tuple[Call, ...] = ()
     for i, tensor in enumerate(types):
-        x = _shape(tensor)
+        x = shape_of(tensor)
         calls += launch_copy(Copy(x, dense(x), strides, to_start=start), y.dtype, i, len(types))
         start += x[axis] * strides[axis]
     return calls
@@ -212,7 +197,7 @@ def _split_supports(op: Split, *types: TensorType | None) -> str | None:
 
 def _split_bind(op: Split, types: Types, constants: Sequence[Any]) -> tuple[Call, ...]:
     """One launch for each result, from its part of the operand."""
-    x = _shape(types[0])
+    x = shape_of(types[0])
     axis = op.axis % len(x)
     strides, start = dense(x), 0
     calls: tuple[Call, ...] = ()
@@ -236,7 +221,7 @@ def _pad_bind(op: Pad, types: Types, constants: Sequence[Any]) -> tuple[Call, ..
     y = _results(op, types)[0]
     if not y.size:
         return ()
-    x = _shape(types[0])
+    x = shape_of(types[0])
     axes = tuple(range(len(x))) if op.axes is None else tuple(axis % len(x) for axis in op.axes)
     pads = op.pads or ()
     kept, from_start, to_start = list(x), 0, 0
@@ -268,9 +253,9 @@ def _gather_bind(op: Any, types: Types, constants: Sequence[Any]) -> tuple[Call,
 
 def _gathering(op: type[Op]) -> Kernel:
     decorate = kernel(
-        op, device="cuda", variant="gather", supports=_gather_supports, bind=_gather_bind, estimate=_seconds
+        op, device="cuda", variant="gather", supports=_gather_supports, bind=_gather_bind, estimate=seconds
     )
-    return decorate(_compute)
+    return decorate(run_from_plan)
 
 
 KERNELS: tuple[Kernel, ...] = (
@@ -282,12 +267,12 @@ KERNELS: tuple[Kernel, ...] = (
     _copying(DepthToSpace, _depth_to_space),
     _copying(SpaceToDepth, _space_to_depth),
     *(_copying(op, _relabel) for op in (Reshape, Flatten, Squeeze, Unsqueeze, Identity)),
-    kernel(Concat, device="cuda", variant="copy", supports=_concat_supports, bind=_concat_bind, estimate=_seconds)(
-        _compute
+    kernel(Concat, device="cuda", variant="copy", supports=_concat_supports, bind=_concat_bind, estimate=seconds)(
+        run_from_plan
     ),
-    kernel(Split, device="cuda", variant="copy", supports=_split_supports, bind=_split_bind, estimate=_seconds)(
-        _compute
+    kernel(Split, device="cuda", variant="copy", supports=_split_supports, bind=_split_bind, estimate=seconds)(
+        run_from_plan
     ),
-    kernel(Pad, device="cuda", variant="copy", supports=_pad_supports, bind=_pad_bind, estimate=_seconds)(_compute),
+    kernel(Pad, device="cuda", variant="copy", supports=_pad_supports, bind=_pad_bind, estimate=seconds)(run_from_plan),
     *map(_gathering, (Gather, GatherElements, GatherND)),
 )

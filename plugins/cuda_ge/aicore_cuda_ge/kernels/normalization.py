@@ -18,14 +18,10 @@ from aicore.ops.normalization import (
     RMSNormalization,
 )
 from aicore_cuda_ge.calls import Call, compiled
+from aicore_cuda_ge.kernels._memory_bound import run_from_plan, shape_of
 from aicore_cuda_ge.kernels.reductions import FLOAT, seconds
 
 Types = Sequence["TensorType | None"]
-
-
-def _shape(tensor: TensorType | None) -> tuple[int, ...]:
-    assert tensor is not None  # the operand is required
-    return tensor.static_shape
 
 
 def _static(*types: TensorType | None) -> str | None:
@@ -45,7 +41,7 @@ def _last_axes_supports(op: Any, x: TensorType, scale: TensorType, bias: TensorT
 
 
 def _last_axes_bind(op: Any, types: Types, constants: Sequence[Any]) -> Call:
-    shape = _shape(types[0])
+    shape = shape_of(types[0])
     axis = op.axis % len(shape)
     rows, length = math.prod(shape[:axis]), math.prod(shape[axis:])
     centred = int(isinstance(op, LayerNormalization))
@@ -62,14 +58,14 @@ def _channels_supports(op: Any, *types: TensorType | None) -> str | None:
 
 
 def _instance_bind(op: InstanceNormalization, types: Types, constants: Sequence[Any]) -> Call:
-    images, channels, *space = _shape(types[0])
+    images, channels, *space = shape_of(types[0])
     length = math.prod(space)
     params = (images * channels, length, max(channels, 1), 1, max(length, 1), 1, 1, float(op.epsilon))
     return compiled("normalize_f32", params, pick=(0, 1, 2, 3, -1, -1))
 
 
 def _group_bind(op: GroupNormalization, types: Types, constants: Sequence[Any]) -> Call:
-    images, channels, *space = _shape(types[0])
+    images, channels, *space = shape_of(types[0])
     area, together = math.prod(space), channels // op.num_groups
     params = (
         images * op.num_groups,
@@ -92,7 +88,7 @@ def _batch_supports(op: BatchNormalization, *types: TensorType | None) -> str | 
 
 
 def _batch_bind(op: BatchNormalization, types: Types, constants: Sequence[Any]) -> Call:
-    shape = _shape(types[0])
+    shape = shape_of(types[0])
     channels = shape[1] if len(shape) > 1 else 1
     params = (math.prod(shape), max(channels, 1), max(math.prod(shape[2:]), 1), float(op.epsilon))
     return compiled("batch_normalize_f32", params)
@@ -103,7 +99,7 @@ def _lrn_supports(op: Any, x: TensorType) -> str | None:
 
 
 def _lrn_bind(op: Any, types: Types, constants: Sequence[Any]) -> Call:
-    shape = _shape(types[0])
+    shape = shape_of(types[0])
     is_last = isinstance(op, ChannelsLast)
     held: LRN = op.inner if is_last else op
     channels, step = (shape[-1], 1) if is_last else (shape[1], math.prod(shape[2:]))
@@ -111,14 +107,9 @@ def _lrn_bind(op: Any, types: Types, constants: Sequence[Any]) -> Call:
     return compiled("lrn_f32", (math.prod(shape), max(channels, 1), max(step, 1), held.size, *numbers))
 
 
-def _never(op: Op, *operands: Any, out: Any) -> None:
-    """Plans are bound; nothing calls this."""
-    raise NotImplementedError(f"{type(op).__name__} runs from a plan only")
-
-
 def _made(op: type[Op], supports: Any, bind: Any) -> Kernel:
     decorate = kernel(op, device="cuda", variant="rows", dtypes=FLOAT, supports=supports, bind=bind, estimate=seconds)
-    return decorate(_never)
+    return decorate(run_from_plan)
 
 
 KERNELS: tuple[Kernel, ...] = (
@@ -137,5 +128,5 @@ KERNELS: tuple[Kernel, ...] = (
         supports=_lrn_supports,
         bind=_lrn_bind,
         estimate=seconds,
-    )(_never),
+    )(run_from_plan),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from aicore.ir import Op, TensorType, Value, as_tuple, moved_bytes
+from aicore.ir import Op, TensorType, Value, as_tuple
 from aicore.kernels import Kernel, kernel
 from aicore.ops.fused_pointwise import Region
 from aicore_cuda_ge.calls import Generated, pack
@@ -13,22 +13,15 @@ from aicore_cuda_ge.codegen.chain import chain_of, reason_against
 from aicore_cuda_ge.codegen.compiler import load
 from aicore_cuda_ge.codegen.formulas import FORMULAS
 from aicore_cuda_ge.codegen.source import THREADS, prelude, source_of
+from aicore_cuda_ge.kernels._memory_bound import run_from_plan, seconds_of
 
-_BYTES_PER_SECOND = 3.4e12
-_LAUNCH_SECONDS = 1.1e-6
-"""Of one more kernel in a graph that is replayed."""
+seconds = seconds_of(bytes_per_second=3.4e12, launch_seconds=1.1e-6)
+"""One more kernel in a graph that is replayed, and its traffic."""
 
 
 def supports(op: Op, *types: TensorType | None) -> str | None:
     """Why no kernel can be generated, or None."""
     return reason_against(op, types)
-
-
-def seconds(op: Op, *types: TensorType | None) -> float:
-    """Reading and writing takes all the time."""
-    values = [None if t is None else Value("x", t) for t in types]
-    moved = moved_bytes(op.infer(*values), values)
-    return _LAUNCH_SECONDS + (moved / _BYTES_PER_SECOND if isinstance(moved, int) else 0.0)
 
 
 def bind_pointwise(op: Op, types: Sequence[TensorType | None], constants: Sequence[Any]) -> tuple[Generated, ...]:
@@ -42,11 +35,6 @@ def bind_pointwise(op: Op, types: Sequence[TensorType | None], constants: Sequen
     return (launch,)
 
 
-def compute(op: Op, *operands: Any, out: Any) -> None:
-    """Plans are bound; nothing calls this."""
-    raise NotImplementedError(f"{type(op).__name__} runs from a plan only")
-
-
 def pointwise(op: type[Op]) -> Kernel:
     """The kernel of a pointwise op."""
     decorate = kernel(
@@ -58,7 +46,7 @@ def pointwise(op: type[Op]) -> Kernel:
         estimate=seconds,
         inplace=True,
     )
-    return decorate(compute)
+    return decorate(run_from_plan)
 
 
 KERNELS: tuple[Kernel, ...] = (*map(pointwise, FORMULAS), pointwise(Region))

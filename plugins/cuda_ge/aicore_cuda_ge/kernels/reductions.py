@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from aicore.ir import Op, TensorType, Value, moved_bytes
+from aicore.ir import Op, TensorType
 from aicore.kernels import Kernel, kernel
 from aicore.ops.ordering import ArgMax, ArgMin
 from aicore.ops.reduction import (
@@ -22,10 +22,11 @@ from aicore.ops.reduction import (
 )
 from aicore.ops.softmax import LogSoftmax, Softmax
 from aicore_cuda_ge.calls import Call, compiled
+from aicore_cuda_ge.kernels._memory_bound import run_from_plan, seconds_of, shape_of
 
 Types = Sequence["TensorType | None"]
 FLOAT = frozenset({"float32"})
-_BYTES_PER_SECOND, _LAUNCH_SECONDS = 3e12, 1.5e-6
+seconds = seconds_of(bytes_per_second=3e12, launch_seconds=1.5e-6)
 
 _NAMES: dict[type[Op], str] = {
     ReduceSum: "reduce_sum",
@@ -40,13 +41,6 @@ _NAMES: dict[type[Op], str] = {
 }
 
 
-def seconds(op: Op, *types: TensorType | None) -> float:
-    """Reading takes all the time."""
-    values = [None if t is None else Value("x", t) for t in types]
-    moved = moved_bytes(op.infer(*values), values)
-    return _LAUNCH_SECONDS + (moved / _BYTES_PER_SECOND if isinstance(moved, int) else 0.0)
-
-
 def middle(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, int, int] | None:
     """The shape as (outer, reduced, inner); None when axes that stay lie between those that are reduced."""
     wide = sorted(axis for axis in axes if shape[axis] != 1)
@@ -57,11 +51,6 @@ def middle(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, int, int] | 
     if between:
         return None
     return math.prod(shape[:first]), math.prod(shape[first : last + 1]), math.prod(shape[last + 1 :])
-
-
-def _never(op: Op, *operands: Any, out: Any) -> None:
-    """Plans are bound; nothing calls this."""
-    raise NotImplementedError(f"{type(op).__name__} runs from a plan only")
 
 
 def _reduced(op: Any, shape: Sequence[int]) -> tuple[int, ...]:
@@ -80,15 +69,10 @@ def _reduce_supports(op: Any, x: TensorType, axes: TensorType | None = None) -> 
 
 
 def _reduce_bind(op: Any, types: Types, constants: Sequence[Any]) -> Call:
-    shape = _shape(types[0])
+    shape = shape_of(types[0])
     sizes = middle(shape, _reduced(op, shape))
     assert sizes is not None  # supports saw to it
     return compiled(_NAMES[type(op)], sizes, pick=(0, len(types)))
-
-
-def _shape(tensor: TensorType | None) -> tuple[int, ...]:
-    assert tensor is not None  # the operand is required
-    return tensor.static_shape
 
 
 def _along(shape: Sequence[int], axis: int) -> tuple[int, int, int]:
@@ -98,12 +82,12 @@ def _along(shape: Sequence[int], axis: int) -> tuple[int, int, int]:
 
 def _softmax_bind(op: Any, types: Types, constants: Sequence[Any]) -> Call:
     name = "log_softmax_f32" if isinstance(op, LogSoftmax) else "softmax_f32"
-    return compiled(name, _along(_shape(types[0]), op.axis))
+    return compiled(name, _along(shape_of(types[0]), op.axis))
 
 
 def _arg_bind(op: Any, types: Types, constants: Sequence[Any]) -> Call:
     largest = int(isinstance(op, ArgMax))
-    return compiled("arg_extreme_f32", (*_along(_shape(types[0]), op.axis), largest, op.select_last_index))
+    return compiled("arg_extreme_f32", (*_along(shape_of(types[0]), op.axis), largest, op.select_last_index))
 
 
 def _static(op: Op, *types: TensorType | None) -> str | None:
@@ -121,18 +105,18 @@ KERNELS: tuple[Kernel, ...] = (
             supports=_reduce_supports,
             bind=_reduce_bind,
             estimate=seconds,
-        )(_never)
+        )(run_from_plan)
         for op in _NAMES
     ),
     *(
         kernel(op, device="cuda", variant="rows", dtypes=FLOAT, supports=_static, bind=_softmax_bind, estimate=seconds)(
-            _never
+            run_from_plan
         )
         for op in (Softmax, LogSoftmax)
     ),
     *(
         kernel(op, device="cuda", variant="walk", dtypes=FLOAT, supports=_static, bind=_arg_bind, estimate=seconds)(
-            _never
+            run_from_plan
         )
         for op in (ArgMax, ArgMin)
     ),
