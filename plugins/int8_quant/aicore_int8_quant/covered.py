@@ -1,0 +1,96 @@
+"""How much of a program runs on 8-bit integers, and why the rest does not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from aicore.ir import Graph, Node
+from aicore.ops.convolution import Conv, ConvTranspose
+from aicore.ops.fused_linear import ConvAct, ConvAdd, ConvAddAct, GemmAct, MatMulAdd, MatMulAddAct
+from aicore.ops.layout import ChannelsLast
+from aicore.ops.matmul import Gemm, MatMul
+from aicore.ops.quantization import DequantizeLinear, DynamicQuantizeLinear, QuantizeLinear
+from aicore.ops.quantized_linear import ConvInteger, MatMulInteger, QLinearConv, QLinearMatMul
+from aicore.program import Program
+from aicore_int8_quant.linear_nodes import node_name
+from aicore_int8_quant.ops import Int8Linear, Int8Lookup
+from aicore_int8_quant.passes.fuse import is_quantized
+
+FLOAT_PRODUCTS = (Conv, ConvTranspose, Gemm, MatMul, ConvAct, ConvAdd, ConvAddAct, GemmAct, MatMulAdd, MatMulAddAct)
+INTEGER_PRODUCTS = (Int8Linear, ConvInteger, MatMulInteger, QLinearConv, QLinearMatMul)
+_BORDERS = (QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One node of the compiled graph. kind: `int8`, `border` (it converts), `float`. products: it multiplies."""
+
+    name: str
+    op: str
+    kind: str
+    reason: str = ""
+    products: bool = False
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """All nodes of a compiled graph."""
+
+    rows: tuple[Row, ...]
+
+    @property
+    def share(self) -> float:
+        """Of the nodes that multiply, those that do it with integers; 1 when there are none."""
+        products = [row for row in self.rows if row.products]
+        return sum(row.kind == "int8" for row in products) / len(products) if products else 1.0
+
+    def summary(self) -> str:
+        """One line, and one for each reason."""
+        products = [row for row in self.rows if row.products]
+        done = sum(row.kind == "int8" for row in products)
+        counts = {kind: sum(row.kind == kind for row in self.rows) for kind in ("int8", "border", "float")}
+        lines = [
+            f"int8 coverage: {done} of {len(products)} products ({100 * self.share:.0f} %); of {len(self.rows)} nodes "
+            f"{counts['int8']} run in int8, {counts['border']} convert, {counts['float']} stay in floating point"
+        ]
+        reasons: dict[str, list[Row]] = {}
+        for row in self.rows:
+            if row.kind == "float":
+                reasons.setdefault(row.reason, []).append(row)
+        for reason, rows in sorted(reasons.items(), key=lambda item: -len(item[1])):
+            names = ", ".join(row.name for row in rows[:3])
+            lines.append(f"  {len(rows)} in float: {reason} [{names}{', ...' if len(rows) > 3 else ''}]")
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        rows = [{"name": r.name, "op": r.op, "kind": r.kind, "reason": r.reason} for r in self.rows]
+        return {"share": self.share, "nodes": rows}
+
+
+def coverage(program: Program, kept: Mapping[str, str] | None = None) -> Coverage:
+    """Of a program of any quantised model. kept: reasons by name of node."""
+    return graph_coverage(program.graph, kept or {})
+
+
+def graph_coverage(graph: Graph, kept: Mapping[str, str]) -> Coverage:
+    """Of a graph whose passes have run."""
+    return Coverage(tuple(_row(node, kept) for node in graph.nodes))
+
+
+def _row(node: Node, kept: Mapping[str, str]) -> Row:
+    op = node.op.inner if isinstance(node.op, ChannelsLast) else node.op
+    kind = type(op).__name__
+    names = [name for name in node.origin.names() if name in kept] or [node_name(node)]
+    if isinstance(op, _BORDERS):
+        return Row(names[0], kind, "border")
+    if isinstance(op, INTEGER_PRODUCTS):
+        return Row(names[0], kind, "int8", products=True)
+    if isinstance(op, Int8Lookup) or is_quantized(Node(op, node.inputs[:1], node.outputs)):
+        return Row(names[0], kind, "int8")
+    multiplies = isinstance(op, FLOAT_PRODUCTS)
+    reason = f"no int8 kernel for {kind}"
+    if multiplies:
+        reason = kept.get(names[0], "its operands have no codes")
+    return Row(names[0], kind, "float", reason, multiplies)
