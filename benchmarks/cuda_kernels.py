@@ -4,7 +4,8 @@ Run `python -m benchmarks.cuda_kernels [--parts memory gemm conv launch] [--outp
 
 Seconds are those of replays of a captured graph of the one op, between two events around many in a row. Both sides of a
 ratio take turns; it is the median of the rounds. A share of the copy rate compares bytes that a perfect kernel would
-read and write with those of a device copy of 256 MB. PyTorch computes in strict float32, and is captured too.
+read and write with those of a device copy of 256 MB. PyTorch computes in strict float32
+unless --precision says tf32 for both sides, and is captured too.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from benchmarks.gpu.machine import circumstances
 from benchmarks.gpu.turns import Timer, medians, ratios_to, take_turns
 from benchmarks.versus.statistics import estimate, geometric_mean, paired_ratios
 
-AICORE, COPY = "aicore", "copy"
+AICORE, COPY, BARE = "aicore", "copy", "bare"
 SHARE_BAR, GEMM_BAR = 0.85, 0.92
 CHAIN_LENGTH = 100
 _HOST_CALLS = 300
@@ -50,7 +51,12 @@ def main(options: Sequence[str] | None = None) -> int:
     arguments = _parse(options)
     console = Console(width=None if sys.stdout.isatty() else 180)
     figures: dict[str, Any] = circumstances()
-    figures["settings"] = {"rounds": arguments.rounds, "batches": arguments.batches, "tune": arguments.tune}
+    figures["settings"] = {
+        "rounds": arguments.rounds,
+        "batches": arguments.batches,
+        "tune": arguments.tune,
+        "precision": arguments.precision,
+    }
     for part in arguments.parts:
         figures[part] = PARTS[part](arguments)
         show(console, part, figures[part])
@@ -69,6 +75,9 @@ def _parse(options: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--parts", nargs="+", choices=tuple(PARTS), default=list(PARTS), help="all")
     parser.add_argument("--rounds", type=int, default=11, help="of all sides in turn (11)")
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 32], help="of the convolutions (1 32)")
+    parser.add_argument(
+        "--precision", choices=("float32", "tf32"), default="float32", help="of GEMM and conv (float32)"
+    )
     parser.add_argument("--tune", choices=("off", "cached", "measure"), default="off", help="of aicore (off)")
     parser.add_argument("--output", type=Path, help="write the figures as JSON to this file, after each part")
     return parser.parse_args(options)
@@ -136,11 +145,11 @@ def _gemm_row(size: int, arguments: argparse.Namespace) -> dict[str, Any]:
 
     from benchmarks.gpu import torch_sides
 
-    torch_sides.strict()
+    torch_sides.use_precision(arguments.precision)
     op = Builder()
     a, b = (op.input(name, "float32", (size, size)) for name in ("a", "b"))
     graph = op.graph([a, b], {"y": op.MatMul(a, b)})
-    ours = _open(graph, arguments.tune)
+    ours = _open(graph, arguments.tune, arguments.precision)
     right = torch.from_numpy(ours.feeds["b"]).cuda()
     theirs = torch_sides.Graph(lambda x: x @ right, torch.from_numpy(ours.feeds["a"]).cuda())
     sides = {AICORE: ours.replay, "cuBLAS": torch_sides.timer(theirs.replay)}
@@ -165,8 +174,8 @@ def _conv_row(layer: ConvLayer, batch: int, arguments: argparse.Namespace) -> di
 
     from benchmarks.gpu import torch_sides
 
-    torch_sides.strict()
-    ours = _open(layer.graph(batch), arguments.tune)
+    torch_sides.use_precision(arguments.precision)
+    ours = _open(layer.graph(batch), arguments.tune, arguments.precision)
     image = torch.from_numpy(ours.feeds["x"]).permute(0, 3, 1, 2)
     weights = torch.from_numpy(layer.weights())
     sides: dict[str, Timer] = {AICORE: ours.replay}
@@ -190,24 +199,33 @@ def _compared(samples: Mapping[str, Sequence[float]], flops: int) -> dict[str, A
 
 
 def launch_rows(arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """Replaying many small kernels beside their sum and beside trivial kernels, and the host's time of a call."""
+    """Runs of many small kernels beside a bare graph of the same, and of trivial ones; the host's time of a call."""
     return [_row(f"{CHAIN_LENGTH} small nodes", lambda: _launch_row(arguments))]
 
 
 def _launch_row(arguments: argparse.Namespace) -> dict[str, Any]:
     ours, single = _open(chain(CHAIN_LENGTH), arguments.tune), _open(chain(1), arguments.tune)
-    sides = {AICORE: ours.replay, "one": single.replay, "trivial": trivial_timer(CHAIN_LENGTH)}
-    seconds = medians(take_turns(sides, arguments.rounds))
+    sides = {
+        AICORE: bound_timer(ours),
+        "replay": ours.replay,
+        BARE: ours.bare_replay,
+        "one": single.replay,
+        "trivial": trivial_timer(CHAIN_LENGTH),
+    }
+    samples = take_turns(sides, arguments.rounds)
+    seconds, bare = medians(samples), estimate(paired_ratios(samples[AICORE], samples[BARE])).median
     alone = sum(row.seconds for row in ours.program.profile(ours.feeds).rows if row.device.startswith("cuda"))
-    device_call, numpy_call = host_seconds(single.call()), host_seconds(lambda: single.program.run(single.feeds))
+    copying_call, numpy_call = host_seconds(single.call()), host_seconds(lambda: single.program.run(single.feeds))
     return {
         "kernels": f"{ours.steps} steps",
         "seconds": seconds,
         "us_per_kernel": seconds[AICORE] / ours.steps * 1e6,
         "us_per_trivial_kernel": seconds["trivial"] / CHAIN_LENGTH * 1e6,
         "replay_to_sum_of_launches_alone": seconds[AICORE] / alone,
-        "us_of_call_on_device_arrays": device_call * 1e6,
-        "us_of_call_beyond_replay": (device_call - seconds["one"]) * 1e6,
+        "runs_to_bare_graph": bare,
+        "us_of_host_for_bound_call": host_seconds(*single.bound(None)) * 1e6,
+        f"us_of_host_for_bound_call_of_{CHAIN_LENGTH}": host_seconds(*ours.bound(None)) * 1e6,
+        "us_of_call_that_copies_and_waits": copying_call * 1e6,
         "us_of_call_on_numpy": numpy_call * 1e6,
     }
 
@@ -230,19 +248,29 @@ def trivial_timer(count: int) -> Timer:
     return _stream_timer(stream, lambda: graph.launch(stream))
 
 
-def host_seconds(call: Callable[[], Any]) -> float:
-    """Median seconds of one call by the host's clock."""
+def bound_timer(ours: CudaProgram) -> Timer:
+    """Times runs between arrays on the device, queued one after the other by Python."""
+    import cupy
+
+    stream = cupy.cuda.Stream(non_blocking=True)
+    call, _ = ours.bound(stream)
+    return _stream_timer(stream, call)
+
+
+def host_seconds(call: Callable[[], Any], wait: Callable[[], Any] = lambda: None) -> float:
+    """Median seconds of one call by the host's clock. wait: between calls, and not counted."""
     taken = []
     for _ in range(_HOST_CALLS):
         started = time.perf_counter()
         call()
         taken.append(time.perf_counter() - started)
+        wait()
     return float(np.median(taken))
 
 
-def _open(graph: Graph, tune: str) -> CudaProgram:
+def _open(graph: Graph, tune: str, precision: str = "float32") -> CudaProgram:
     """Raises RuntimeError when the GPU does not run all of the graph."""
-    ours = CudaProgram(graph, random_feeds(graph), tune)
+    ours = CudaProgram(graph, random_feeds(graph), tune, precision)
     if ours.why_no_replay:
         raise RuntimeError(ours.why_no_replay)
     return ours

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from aicore.ir import FLOATS, dtype_name, numpy_dtype
+from aicore.records import dataclass
 
 Array = np.ndarray[Any, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Precision:
     """Of a floating-point type: the unit roundoff, the smallest normal and the largest finite number."""
 
@@ -40,7 +40,7 @@ def precision(dtype: str) -> Precision:
     return Precision(roundoff, 2.0**lowest, math.ldexp(1 - roundoff, highest))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Difference:
     """Results beside what they should be.
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
+from itertools import cycle
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from aicore.config import Precision
 from aicore.errors import InferenceError, UnsupportedError
 from aicore.ir import FLOATS, Op, dtype_name
 from aicore.numerics.difference import measure, precision
+from aicore.numerics.lowered import error_of_lowered_factors
 from aicore.numerics.recast import WIDE, Recast
 from aicore.numerics.tolerances import Magnitude, tolerance_of
+from aicore.records import dataclass
 
 Array = np.ndarray[Any, Any]
 Operands: TypeAlias = "Sequence[Array | None]"
@@ -21,6 +24,8 @@ Evaluate: TypeAlias = Callable[..., "tuple[Array, ...]"]
 """`(op, *operands) -> results` of reference kernels, in the operands' own types."""
 
 _PERTURBATIONS = 4
+_AGAINST = ((1.0, -1.0, 1.0, -1.0), (1.0, 1.0, -1.0, -1.0), (1.0, -1.0, -1.0, 1.0))
+"""Signs of operands; with all alike, these are every way in which three can move against each other."""
 _STEP = 2.0**-20
 """Large beside the rounding of float64, small enough for the result to follow in proportion."""
 
@@ -48,11 +53,14 @@ class Expected:
         return next((difference.text for difference in found if not difference.is_right), "")
 
 
-def expect(evaluate: Evaluate, op: Op, operands: Operands, dtypes: Sequence[str]) -> Expected:
+def expect(
+    evaluate: Evaluate, op: Op, operands: Operands, dtypes: Sequence[str], lowered: Precision = "float32"
+) -> Expected:
     """Results, and what a backend may be off by.
 
     op: as a node has it, so with defaults filled in.
     dtypes: element types of the results.
+    lowered: what factors of products of float32 numbers may be rounded to; see numerics/lowered.py.
     Raises AicoreError where the op means nothing for these operands.
     """
     tolerance = tolerance_of(op)
@@ -67,6 +75,9 @@ def expect(evaluate: Evaluate, op: Op, operands: Operands, dtypes: Sequence[str]
         _allowed(array, magnitude, dtype, roundings, stores)
         for array, magnitude, dtype in zip(wide.results, magnitudes, dtypes, strict=True)
     )
+    if lowered != "float32" and "float32" in dtypes:
+        more = error_of_lowered_factors(evaluate, op, wide.operands, lowered)
+        allowed = tuple(limit + extra for limit, extra in zip(allowed, more, strict=True))
     return Expected(wide.results, allowed, wide.is_wide)
 
 
@@ -119,16 +130,29 @@ def _magnitudes(kind: Magnitude, wide: Wide) -> list[Array]:
 
 
 def _condition(wide: Wide) -> list[Array]:
-    """The largest change of each result, over the relative change of the operands, in random directions."""
+    """The largest change of each result, over the relative change of the operands, in random directions.
+
+    Operands also move against each other: where all directions happened to move two of them alike, the change of a
+    difference would pass for small.
+    """
     rng = np.random.default_rng(0)
+    shapes = [a.shape for a in wide.operands if a is not None and dtype_name(a.dtype) in FLOATS]
+    directions = [[rng.choice([-1.0, 1.0], shape) for shape in shapes] for _ in range(_PERTURBATIONS)]
+    if len(shapes) > 1:
+        directions += [[s * d for s, d in zip(cycle(signs), directions[0], strict=False)] for signs in _AGAINST]
     base = [_numbers(a) for a in wide.results]
     changes = [np.zeros(a.shape) for a in base]
-    for _ in range(_PERTURBATIONS):
-        moved = wide.at(lambda a: a * (1 + _STEP * rng.choice([-1.0, 1.0], a.shape)).astype(a.dtype))
-        for change, a, b in zip(changes, base, moved, strict=True):
+    for direction in directions:
+        for change, a, b in zip(changes, base, _moved(wide, direction), strict=True):
             if a.shape == b.shape:
                 np.maximum(change, np.abs(a - b) / _STEP, out=change)
     return changes
+
+
+def _moved(wide: Wide, direction: Sequence[Array]) -> tuple[Array, ...]:
+    """The results where each operand of floating point makes a small step in its direction."""
+    steps = iter(direction)
+    return wide.at(lambda a: a * (1 + _STEP * next(steps)).astype(a.dtype))
 
 
 def _absolute(array: Array) -> Array:

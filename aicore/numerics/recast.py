@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 
 from aicore.ir import Buffer, Builder, Graph, Op, TensorType, Value, as_tuple, dtype_name, numpy_dtype
+from aicore.records import dataclass
 
 Array = np.ndarray[Any, Any]
 

@@ -18,7 +18,6 @@ Integers, bools and texts must be equal, whatever the op.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeAlias
 
@@ -27,6 +26,7 @@ import numpy as np
 from aicore.errors import AicoreError
 from aicore.ir import Builder, Op, as_tuple, is_fused
 from aicore.ops.layout import ChannelsLast
+from aicore.records import dataclass
 
 Array = np.ndarray[Any, Any]
 Count: TypeAlias = Callable[[Op, Sequence["Array | None"]], float]
@@ -207,6 +207,9 @@ TABLE: Mapping[str, Tolerance] = {
         Tolerance(
             32, Magnitude.CONDITION, "statistics are sums; subtracting the mean cancels, as the condition tells", _size
         ),
+    ),
+    "AddNormalization": Tolerance(
+        32, Magnitude.CONDITION, "a sum that may be stored in the result's type, then a normalisation", _size, stores=2
     ),
     **_rows(
         "DFT STFT",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -16,6 +16,7 @@ from aicore.ir.op import Op, Sample, Types, moved_bytes
 from aicore.ir.types import TensorType
 from aicore.ir.value import Value
 from aicore.ops.base import ensure, merge_dim, need_rank, same_dim, same_dtype
+from aicore.records import dataclass
 
 REQUIRED = math.nan
 """A parameter that the ONNX text gives no default."""

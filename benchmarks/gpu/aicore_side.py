@@ -21,9 +21,12 @@ class CudaProgram:
     Raises what aicore raises when it cannot compile or run the model.
     """
 
-    def __init__(self, model: Graph | Path, feeds: Mapping[str, Array], tune: str = "off") -> None:
+    def __init__(
+        self, model: Graph | Path, feeds: Mapping[str, Array], tune: str = "off", precision: str = "float32"
+    ) -> None:
         self.feeds = dict(feeds)
-        self.program: Any = aicore.compile(model, target="cuda", fallback="quiet", tune=tune)  # type: ignore[arg-type]  # argparse checked it
+        options: Any = {"tune": tune, "precision": precision}  # argparse checked them
+        self.program: Any = aicore.compile(model, target="cuda", fallback="quiet", **options)
         self.result: dict[str, Array] = self.program.run(self.feeds)
         specialised: Any = self.program.explain().specialised
         self.devices = device_counts(specialised.placement.devices.values())
@@ -54,6 +57,16 @@ class CudaProgram:
         results = [device.empty(plan.buffers[output.buffer].type) for output in plan.outputs]
         run = self._executables[0].run
         return lambda: run(given, results)
+
+    def bare_replay(self, calls: int) -> float:
+        """The same of another graph of these kernels, made and launched by C++ with nothing of aicore around it."""
+        return float(self._executables[0].time_replay(calls, bare=True))
+
+    def bound(self, stream: Any) -> Any:
+        """A call that queues a run between arrays on the device, and the wait for all of them."""
+        given = {name: self.program.device.upload(array) for name, array in self.feeds.items()}
+        bound = self.program.bind(given, stream=stream)
+        return bound, bound.wait
 
     def slowest(self, most: int) -> list[dict[str, Any]]:
         """The steps that take longest when launched alone, heaviest first; seconds."""

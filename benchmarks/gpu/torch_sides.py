@@ -14,9 +14,15 @@ Call = Callable[[], Any]
 
 def strict() -> None:
     """float32 means float32, on both libraries."""
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.allow_tf32 = False
-    torch.set_float32_matmul_precision("highest")
+    use_precision("float32")
+
+
+def use_precision(precision: str) -> None:
+    """What float32 means to both libraries: `float32` or `tf32`."""
+    lowered = precision == "tf32"
+    torch.set_float32_matmul_precision("high" if lowered else "highest")
+    torch.backends.cuda.matmul.allow_tf32 = lowered
+    torch.backends.cudnn.allow_tf32 = lowered
 
 
 def timer(call: Call) -> Timer:

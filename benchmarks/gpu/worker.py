@@ -31,7 +31,10 @@ _LATENCY_CALLS = 50
 
 @dataclass(frozen=True)
 class Request:
-    """What to measure of one network. modes: of torch.compile, maybe none. tune: of aicore."""
+    """What to measure of one network.
+
+    modes: of torch.compile, maybe none. tune: of aicore. precision: of both sides.
+    """
 
     network: str
     batches: tuple[int, ...] = (1, 32)
@@ -39,6 +42,7 @@ class Request:
     modes: tuple[str, ...] = (REDUCE_OVERHEAD,)
     tune: str = "off"
     profile: bool = False
+    precision: str = "float32"
 
     @classmethod
     def from_json(cls, text: str) -> Request:
@@ -87,7 +91,7 @@ class Comparison:
             path = Path(folder, "network.onnx")
             self.row["exporter"] = export(network, x, path)
             started = time.perf_counter()
-            ours = CudaProgram(path, {"x": x.numpy()}, self._request.tune)
+            ours = CudaProgram(path, {"x": x.numpy()}, self._request.tune, self._request.precision)
         self.row["compile_and_first_run_s"] = time.perf_counter() - started
         self.row |= {"nodes": ours.devices, "placement": ours.placement, "steps": ours.steps}
         (y,) = ours.result.values()
@@ -157,7 +161,7 @@ def _latency(call: Callable[[], Any]) -> float:
 
 def main(text: str, file: Path) -> None:
     request = Request.from_json(text)
-    torch_sides.strict()
+    torch_sides.use_precision(request.precision)
 
     def tell(figures: dict[str, Any]) -> None:
         with file.open("a") as lines:

@@ -9,7 +9,7 @@ import pytest
 
 import aicore.ops as ops
 from aicore.errors import PluginError
-from aicore.ir import Op, Sample, TensorType, Value
+from aicore.ir import Namespace, Op, Sample, TensorType, Value
 from aicore.numerics.tolerances import TABLE, Magnitude
 from aicore.ops import CORE
 from aicore.plugins import PluginRegistry
@@ -80,6 +80,21 @@ def test_the_condition_sees_what_subtracting_the_mean_cancels(reference: Referen
     near, far = np.float32([[1, 2, 3, 4]]), np.float32([[1001, 1002, 1003, 1004]])
     limits = [allowed(reference, ops.LayerNormalization(), x, scale)[1].max() for x in (near, far)]
     assert 50 < limits[1] / limits[0] < 2000
+
+
+def test_the_condition_sees_terms_that_cancel_in_every_element(reference: Reference) -> None:
+    """x + y of y = -x, where x and y may have been rounded: random directions alone move many pairs alike."""
+
+    @dataclass(frozen=True)
+    class Both(Op):
+        def decompose(self, op: Namespace, x: Value, y: Value, z: Value) -> Value:
+            total: Value = op.Add(op.Add(x, y), z)
+            return total
+
+    x = np.linspace(1, 2, 1000).astype(np.float16)
+    want, limit = allowed(reference, Both(), x, -2 * x, x)
+    assert not want.any()
+    np.testing.assert_array_less(4 * U16 * 4 * np.abs(x.astype(np.float64)) * (1 - 1e-4), limit)
 
 
 def test_nan_spoils_only_its_own_results(reference: Reference) -> None:

@@ -1,16 +1,20 @@
-"""What `bind` of a kernel for `cuda` returns: one launch, or several that follow each other.
+"""What `bind` of a kernel for `cuda` returns: one call, or several that follow each other.
 
-Every launch gets the addresses of operands, then of results, then of the workspace if the kernel declares one, then of
+Every call gets the addresses of operands, then of results, then of the workspace if the kernel declares one, then of
 the arrays in `extra`; an absent operand is a null pointer. `pick` chooses among them, by position; -1 is a null
 pointer.
+
+A call with `reports` gets one pointer more, behind all others: of a 64-bit number that it sets to a value other than 0
+when it finds something wrong in the data, and then goes on without harm. The run fails with that text, in which
+`{value}` stands for the number.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from aicore_cuda_ge import _graph_executor as native
 from aicore_cuda_ge.arrays import DeviceArray
@@ -29,6 +33,8 @@ class Compiled:
     params: bytes = b""
     extra: tuple[DeviceArray, ...] = ()
     pick: tuple[int, ...] | None = None
+    reports: str = ""
+    capturable: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
@@ -37,6 +43,8 @@ class Generated:
 
     function: CUfunction as a number. owner: what keeps it loaded. grid, block: in x, y and z.
     shared: bytes of dynamic shared memory.
+    early: it may begin while the kernel before it still runs; only for one whose every thread first waits for that
+        (`griddepcontrol.wait`), as `codegen.compiler.Function.waits` knows.
     """
 
     function: int
@@ -47,9 +55,27 @@ class Generated:
     shared: int = 0
     extra: tuple[DeviceArray, ...] = ()
     pick: tuple[int, ...] | None = None
+    reports: str = ""
+    early: bool = False
+    capturable: ClassVar[bool] = True
 
 
-Call: TypeAlias = "Compiled | Generated"
+@dataclass(frozen=True)
+class Eager:
+    """Work that no graph can hold: it splits the graph in two, and is called between them in each run.
+
+    function: `function(stream, *arrays)` queues its work on the stream, an address, and may wait for it. Arrays are
+        DeviceArrays where a launch has pointers, None for an absent one, the workspace as bytes. The stream is CuPy's
+        current one meanwhile, and the device is current.
+    """
+
+    function: Callable[..., None]
+    extra: tuple[DeviceArray, ...] = ()
+    pick: tuple[int, ...] | None = None
+    capturable: ClassVar[bool] = False
+
+
+Call: TypeAlias = "Compiled | Generated | Eager"
 
 
 def compiled(
@@ -68,5 +94,18 @@ def pack(values: Sequence[int | float]) -> bytes:
 
 
 def calls_of(bound: Any) -> tuple[Call, ...]:
-    """The launches of what `bind` returned."""
-    return bound if isinstance(bound, tuple) else (bound,)
+    """The calls of what `bind` returned.
+
+    Kernels of other plugins need not import this module: anything with `kernel`, a capsule, and `params`, bytes, is a
+    launch too; `extra`, `pick` and `reports` are optional. Raises TypeError for anything else.
+    """
+    return tuple(map(_call, bound)) if isinstance(bound, (tuple, list)) else (_call(bound),)
+
+
+def _call(one: Any) -> Call:
+    if isinstance(one, (Compiled, Generated, Eager)):
+        return one
+    if not hasattr(one, "kernel") or not isinstance(getattr(one, "params", None), (bytes, bytearray)):
+        raise TypeError(f"bind returned {one!r}, which is no launch: it lacks `kernel`, a capsule, or `params`, bytes")
+    pick, reports = getattr(one, "pick", None), getattr(one, "reports", "")
+    return Compiled(one.kernel, bytes(one.params), tuple(getattr(one, "extra", ())), pick, reports)

@@ -3,18 +3,52 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
+import weakref
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from aicore.errors import ExecutionError, UnsupportedError
+from aicore.ir import numpy_dtype
 from aicore.runtime import Plan, Step, Storage, type_of
 from aicore_cuda_ge import _graph_executor as native
 from aicore_cuda_ge.arrays import DeviceArray
-from aicore_cuda_ge.calls import Call, Compiled, calls_of, compiled
+from aicore_cuda_ge.bound_run import BoundRun
+from aicore_cuda_ge.builder import Bound
+from aicore_cuda_ge.calls import Call, calls_of
+from aicore_cuda_ge.capture import Capture
 from aicore_cuda_ge.device import CudaDevice
+from aicore_cuda_ge.profiler import mark_of_environment, mark_of_profile, no_mark
 
-_POISON = 0xFF
+
+@dataclass(frozen=True, slots=True)
+class GraphStatistics:
+    """How a plan ran: graphs captured, runs replayed, graphs given back to make room; graphs kept now, and their bytes.
+
+    Graphs that a run is using are not among those kept.
+    """
+
+    captures: int
+    replays: int
+    evictions: int
+    kept: int
+    bytes: int
+
+
+class _Tally:
+    """Apart from the executable, so that the cache of graphs does not keep that alive."""
+
+    def __init__(self) -> None:
+        self.captures = self.evictions = 0
+        self._lock = threading.Lock()
+
+    def count_capture(self) -> None:
+        with self._lock:
+            self.captures += 1
+
+    def count_eviction(self) -> None:
+        with self._lock:
+            self.evictions += 1
 
 
 class CudaExecutable:
@@ -26,161 +60,133 @@ class CudaExecutable:
             raise UnsupportedError(f"{device.name} runs no plan in which the size of %{loose.name} depends on data")
         self.plan = plan
         self._device = device
-        self._calls = [_bind(plan, step) for step in plan.steps]
-        self._idle: deque[_Capture] = deque()
-        self._lock = threading.Lock()
-        self._steps_run = 0
+        with device.current():
+            self._calls = [_bind(plan, step, device) for step in plan.steps]
+        self._runs = native.Counter()
+        self._tally = _Tally()
+        self._takes = [
+            (plan.buffers[i].type.static_shape, numpy_dtype(plan.buffers[i].type.dtype)) for i in plan.inputs
+        ]
+        self._gives = [plan.buffers[output.buffer].type for output in plan.outputs]
+        self._name = f"{device.name}: {len(plan.steps)} steps"
+        self._mark = mark_of_environment()
+        self._owner = object()  # stands for this executable in the cache of graphs, and does not keep it alive
+        weakref.finalize(self, device.graphs.drop, self._owner)
 
     @property
     def steps_run(self) -> int:
-        """Steps of replays that the device finished."""
-        return self._steps_run
+        """Steps of replays that the device finished, or that are queued for arrays that are bound."""
+        return self._runs.value * len(self.plan.steps)
 
     def run(self, inputs: Sequence[Any], outputs: Sequence[Any] | None = None) -> list[DeviceArray]:
         """Compute the outputs, into `outputs` if they are given.
 
-        Raises ExecutionError for arrays that are not of this device or not of the plan's types, when no memory is
-        left, and, naming node and kernel, when a launch fails.
+        Raises ExecutionError for arrays that are not of this device or not of the plan's types, OutOfMemoryError when
+        no memory is left, and ExecutionError naming node and kernel when a launch fails.
         """
         given = self._checked(inputs)
-        types = [self.plan.buffers[output.buffer].type for output in self.plan.outputs]
-        results = [self._device.empty(t) for t in types] if outputs is None else [*map(self._device.check, outputs)]
+        results = [self._device.empty(t) for t in self._gives] if outputs is None else self._results(outputs)
         capture = self._lease()
         try:
-            capture.run([a.address for a in given], [a.address for a in results])
+            with self._mark(self._name):
+                capture.run([a.address for a in given], [a.address for a in results])
         finally:
-            self._idle.append(capture)
-        with self._lock:
-            self._steps_run += len(self.plan.steps)
+            self._give_back(capture)
         return results
+
+    def bind(self, inputs: Sequence[Any], outputs: Sequence[Any], stream: int) -> BoundRun:
+        """See `aicore.runtime.BindsArrays`; what arrays are aligned to 64 bytes is not copied."""
+        bound = Bound(tuple(self._checked(inputs)), tuple(self._results(outputs)), stream)
+        mark = None if self._mark is no_mark else self._mark
+        return BoundRun(lambda: self._bound_capture(bound), stream, self._name, mark)
 
     def profile(self, inputs: Sequence[Any]) -> tuple[list[DeviceArray], list[float]]:
         """As `run`, and the seconds of each step when it is launched alone, between two events."""
         results = self.run(inputs)
         capture = self._lease()
         try:
-            return results, capture.seconds([a.address for a in self._checked(inputs)])
+            return results, capture.seconds([a.address for a in self._checked(inputs)], mark_of_profile())
         finally:
-            self._idle.append(capture)
+            self._give_back(capture)
+
+    def statistics(self) -> GraphStatistics:
+        """What was captured, replayed and given back since the plan was launched."""
+        kept, nbytes = self._device.graphs.held(self._owner)
+        return GraphStatistics(self._tally.captures, self._runs.value, self._tally.evictions, kept, nbytes)
 
     def release(self) -> None:
         """Free the memory and the graphs that no run is using."""
-        self._idle.clear()
+        self._device.graphs.drop(self._owner)
         self._device.pool.release()
 
-    def time_replay(self, repeats: int) -> float:
-        """Seconds of one replay on the device, the mean of many in a row, on the numbers of the latest run."""
+    def time_replay(self, repeats: int, bare: bool = False) -> float:
+        """Seconds of one replay on the device, the mean of many in a row, on the numbers of the latest run.
+
+        bare: of a graph of the same launches that was captured anew, with nothing of aicore around it.
+        """
         capture = self._lease()
         try:
-            return float(capture.launches.time_replay(repeats)) * 1e-6
+            return capture.time_replay(repeats, bare)
         finally:
-            self._idle.append(capture)
+            self._give_back(capture)
 
     def _checked(self, inputs: Sequence[Any]) -> list[DeviceArray]:
-        if len(inputs) != len(self.plan.inputs):
-            raise ExecutionError(f"the plan takes {len(self.plan.inputs)} inputs, got {len(inputs)}")
+        if len(inputs) != len(self._takes):
+            raise ExecutionError(f"the plan takes {len(self._takes)} inputs, got {len(inputs)}")
         given = [self._device.check(array) for array in inputs]
-        for buffer, array in zip(self.plan.inputs, given, strict=True):
-            wanted = self.plan.buffers[buffer]
-            if type_of(array) != wanted.type:
+        for i, (array, (shape, dtype)) in enumerate(zip(given, self._takes, strict=True)):
+            if array.shape != shape or array.dtype != dtype:
+                wanted = self.plan.buffers[self.plan.inputs[i]]
                 raise ExecutionError(f"%{wanted.name}: captured for {wanted.type}, got {type_of(array)}")
         return given
 
-    def _lease(self) -> _Capture:
-        try:
-            return self._idle.pop()
-        except IndexError:
-            return _Capture(self.plan, self._device, self._calls)
+    def _results(self, outputs: Sequence[Any]) -> list[DeviceArray]:
+        if len(outputs) != len(self._gives):
+            raise ExecutionError(f"the plan gives {len(self._gives)} outputs, got arrays for {len(outputs)}")
+        results = [self._device.check(array) for array in outputs]
+        for array, wanted in zip(results, self._gives, strict=True):
+            if type_of(array) != wanted:
+                raise ExecutionError(f"an output is {wanted}, got an array of {type_of(array)}")
+        return results
+
+    def _lease(self) -> Capture:
+        found = self._device.graphs.take(self._owner)
+        return found if isinstance(found, Capture) else self._capture(None)
+
+    def _give_back(self, capture: Capture) -> None:
+        self._device.graphs.keep(self._owner, capture, self._tally.count_eviction)
+
+    def _bound_capture(self, bound: Bound) -> Capture:
+        key = (self._owner, *bound.key)
+        found = self._device.graphs.find(key)
+        if isinstance(found, Capture):
+            return found
+        capture = self._capture(bound)
+        self._device.graphs.keep(self._owner, capture, self._tally.count_eviction, key)
+        return capture
+
+    def _capture(self, bound: Bound | None) -> Capture:
+        capture = Capture(self.plan, self._device, self._calls, self._runs, bound)
+        self._tally.count_capture()
+        return capture
 
 
-class _Capture:
-    """Fixed memory for one run at a time, and the graph over it."""
-
-    def __init__(self, plan: Plan, device: CudaDevice, calls: Sequence[tuple[Call, ...]]) -> None:
-        self._arena = device.pool.allocate(plan.memory.arena)
-        own = [i for i, b in enumerate(plan.buffers) if b.root == i and b.storage in (Storage.INPUT, Storage.OUTPUT)]
-        self._fixed = {i: device.pool.allocate(plan.buffers[i].nbytes) for i in own}
-        self._plan = plan
-        self._kept = calls  # packed weights and loaded functions live as long as the graph that names them
-        self._counts = [len(step) for step in calls]
-        self.launches = native.LaunchList(device.index)
-        addresses = [self._address(i) for i in range(len(plan.buffers))]
-        for i, buffer in enumerate(plan.inputs):
-            self.launches.add_input(i, addresses[buffer], plan.buffers[buffer].nbytes)
-        for i, output in enumerate(plan.outputs):
-            self.launches.add_output(i, addresses[output.buffer], plan.buffers[output.buffer].nbytes)
-        for step, bound in zip(plan.steps, calls, strict=True):
-            self._add(step, bound, addresses)
-        try:
-            self.launches.capture()
-        except native.CudaError as error:
-            raise _failure(error, "capturing") from error
-
-    def run(self, inputs: list[int], outputs: list[int]) -> None:
-        try:
-            self.launches.run(inputs, outputs)
-        except native.CudaError as error:
-            raise _failure(error, "running") from error
-
-    def seconds(self, inputs: list[int]) -> list[float]:
-        """Of each step of the plan; poisoning, which is no step, aside."""
-        try:
-            times = iter(self.launches.time_launches(inputs))
-        except native.CudaError as error:
-            raise _failure(error, "profiling") from error
-        found = []
-        for step, count in zip(self._plan.steps, self._counts, strict=True):
-            found.append(sum(next(times) for _ in range(count)) * 1e-6)
-            for _ in range(len(self._dying(step))):
-                next(times)
-        return found
-
-    def _add(self, step: Step, calls: Sequence[Call], addresses: Sequence[int]) -> None:
-        pointers = [0 if i is None else addresses[i] for i in (*step.inputs, *step.outputs)]
-        if step.kernel.workspace is not None:
-            pointers.append(self._arena.ptr + step.workspace[0])
-        for call in calls:
-            self._add_call(call, [*pointers, *(array.address for array in call.extra)], str(step.node), step)
-        for address, nbytes in self._dying(step):
-            self._add_call(compiled("fill", (nbytes, _POISON)), [address], f"poison after {step.node}", step)
-
-    def _add_call(self, call: Call, pointers: list[int], what: str, step: Step) -> None:
-        label = f"{what}: kernel {step.kernel.name}"
-        if call.pick is not None:
-            pointers = [pointers[i] if i >= 0 else 0 for i in call.pick]
-        if isinstance(call, Compiled):
-            self.launches.add_kernel(call.kernel, pointers, call.params, label)
-        else:
-            self.launches.add_function(call.function, call.grid, call.block, call.shared, pointers, call.params, label)
-
-    def _dying(self, step: Step) -> list[tuple[int, int]]:
-        """(address, bytes) of what no later step reads, in poison mode."""
-        if not self._plan.poison:
-            return []
-        dead = [self._plan.buffers[i] for i in step.dies]
-        regions = [(b.offset, b.nbytes) for b in dead if b.storage is Storage.ARENA]
-        return [(self._arena.ptr + offset, nbytes) for offset, nbytes in (*regions, step.workspace) if nbytes]
-
-    def _address(self, index: int) -> int:
-        buffer = self._plan.buffers[index]
-        if buffer.storage is Storage.ARENA:
-            return int(self._arena.ptr) + buffer.offset
-        if buffer.constant is not None:
-            return int(self._plan.resident[buffer.constant].address)
-        return int(self._fixed[buffer.root].ptr)
-
-
-def _bind(plan: Plan, step: Step) -> tuple[Call, ...]:
+def _bind(plan: Plan, step: Step, device: CudaDevice) -> tuple[Call, ...]:
     kernel = step.kernel
     if kernel.bind is None:
         raise ExecutionError(f"{step.node}: kernel {kernel.name} has no bind, which kernels for cuda need")
     buffers = [None if i is None else plan.buffers[i] for i in step.inputs]
     constants = [None if b is None or b.constant is None else plan.resident[b.constant] for b in buffers]
     types = [None if v is None else v.type for v in step.node.inputs]
-    return calls_of(kernel.bind(step.node.op, types, constants, **step.settings))
+    try:
+        calls = calls_of(kernel.bind(step.node.op, types, constants, **step.settings))
+    except TypeError as error:
+        raise ExecutionError(f"{step.node}: kernel {kernel.name}: {error}") from error
+    return tuple(_with_own_arrays(call, device) for call in calls)
 
 
-def _failure(error: Any, doing: str) -> ExecutionError:
-    if error.out_of_memory:
-        return ExecutionError(f"no memory is left on the device while {doing}: {error}")
-    return ExecutionError(f"{doing} failed: {error}")
+def _with_own_arrays(call: Call, device: CudaDevice) -> Call:
+    """Arrays of other libraries, such as weights that a plugin packed with CuPy, as arrays of the device."""
+    if all(isinstance(array, DeviceArray) for array in call.extra):
+        return call
+    return replace(call, extra=tuple(device.adopt(array, 1) for array in call.extra))

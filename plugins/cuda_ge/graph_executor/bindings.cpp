@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "dlpack.hpp"
 #include "executor/launch_list.hpp"
 #include "op_structs.cuh"
 
@@ -45,12 +46,13 @@ void add_kernel(LaunchList &list, const py::capsule &kernel, const std::vector<A
 
 void add_function(LaunchList &list, Address function, const std::array<unsigned, 3> &grid,
                   const std::array<unsigned, 3> &block, unsigned shared, const std::vector<Address> &pointers,
-                  const py::bytes &params, const std::string &label) {
+                  const py::bytes &params, const std::string &label, bool early) {
     Launch launch;
     launch.function.function = reinterpret_cast<void *>(function);
     std::copy(grid.begin(), grid.end(), launch.function.grid);
     std::copy(block.begin(), block.end(), launch.function.block);
     launch.function.shared = shared;
+    launch.function.early = early;
     launch.pointers = as_pointers(pointers);
     launch.params = as_bytes(params);
     launch.label = label;
@@ -63,6 +65,54 @@ void run(LaunchList &list, const std::vector<Address> &inputs, const std::vector
     list.run(from, to, reinterpret_cast<void *>(stream));
 }
 
+// Python objects that own what the launches name; their end may come on a thread that does not hold Python's lock.
+void keep(LaunchList &list, py::object owner) {
+    list.keep(std::shared_ptr<void>(new py::object(std::move(owner)), [](void *kept) {
+        if (!Py_IsInitialized()) return;
+        py::gil_scoped_acquire locked;
+        delete static_cast<py::object *>(kept);
+    }));
+}
+
+int replay(LaunchList &list, Address stream) {
+    py::gil_scoped_release released;
+    return static_cast<int>(list.replay(reinterpret_cast<void *>(stream)));
+}
+
+// The device whose memory this is; -1 for memory that no device has.
+int device_of(Address address) {
+    cudaPointerAttributes attributes = {};
+    check(cudaPointerGetAttributes(&attributes, reinterpret_cast<void *>(address)), "asking whose memory this is");
+    const bool on_device = attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged;
+    return on_device ? attributes.device : -1;
+}
+
+// What is queued on `later` from now on begins after what is queued on `earlier` up to now.
+void order(int device, Address earlier, Address later) {
+    if (earlier == later) return;
+    OnDevice current(device);
+    cudaEvent_t event = nullptr;
+    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event");
+    const cudaError_t recorded = cudaEventRecord(event, reinterpret_cast<cudaStream_t>(earlier));
+    const cudaError_t waited =
+        recorded != cudaSuccess ? recorded : cudaStreamWaitEvent(reinterpret_cast<cudaStream_t>(later), event, 0);
+    cudaEventDestroy(event);  // once it was reached
+    check(waited, "ordering two streams");
+}
+
+void synchronize_stream(int device, Address stream) {
+    py::gil_scoped_release released;
+    OnDevice current(device);
+    check(cudaStreamSynchronize(reinterpret_cast<cudaStream_t>(stream)), "waiting for a stream");
+}
+
+void duplicate_on(Address to, Address from, std::size_t bytes, int device, Address stream) {
+    OnDevice current(device);
+    check(cudaMemcpyAsync(reinterpret_cast<void *>(to), reinterpret_cast<void *>(from), bytes,
+                          cudaMemcpyDeviceToDevice, reinterpret_cast<cudaStream_t>(stream)),
+          "copying on the device");
+}
+
 py::dict kernels() {
     py::dict found;
     for (std::size_t i = 0; i < kernel_count(); i++) {
@@ -72,13 +122,27 @@ py::dict kernels() {
     return found;
 }
 
+std::string version_text(int version) {
+    return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
 // (how many devices there are, why there are none): never raises, so that a machine without a driver can explain itself.
 py::tuple device_count() {
     int count = 0;
     const cudaError_t code = cudaGetDeviceCount(&count);
     if (code == cudaSuccess) return py::make_tuple(count, "");
     cudaGetLastError();
-    return py::make_tuple(0, std::string(cudaGetErrorName(code)) + ": " + cudaGetErrorString(code));
+    std::string reason = std::string(cudaGetErrorName(code)) + ": " + cudaGetErrorString(code);
+    int driver = 0, runtime = 0;
+    cudaDriverGetVersion(&driver);
+    cudaRuntimeGetVersion(&runtime);
+    cudaGetLastError();
+    if (code == cudaErrorInsufficientDriver) {  // which CUDA reports for a driver that is not there, too
+        reason = driver == 0 ? "no NVIDIA driver: libcuda.so.1 is not found"
+                             : reason + " (it knows CUDA " + version_text(driver) + ", this build is of CUDA " +
+                                   version_text(runtime) + ")";
+    }
+    return py::make_tuple(0, reason);
 }
 
 py::dict device_facts(int device) {
@@ -125,16 +189,28 @@ PYBIND11_MODULE(_graph_executor, module) {
         } catch (const CudaError &error) {
             py::object instance = cuda_error(error.what());
             instance.attr("code") = static_cast<int>(error.code);
-            instance.attr("out_of_memory") = error.code == cudaErrorMemoryAllocation;
+            instance.attr("out_of_memory") = error.out_of_memory();
+            instance.attr("sticky") = error.sticky();
             PyErr_SetObject(cuda_error.ptr(), instance.ptr());
         }
     });
 
+    py::class_<Counter, std::shared_ptr<Counter>>(module, "Counter")
+        .def(py::init<>())
+        .def_property_readonly("value", [](const Counter &counter) { return counter.value.load(); });
+
     py::class_<LaunchList>(module, "LaunchList")
-        .def(py::init<int>(), py::arg("device"))
+        .def(py::init([](int device, Address stream) {
+                 return std::make_unique<LaunchList>(device, reinterpret_cast<void *>(stream));
+             }),
+             py::arg("device"), py::arg("stream") = 0)
+        .def("count_in", &LaunchList::count_in, py::arg("runs"))
         .def("add_kernel", &add_kernel, py::arg("kernel"), py::arg("pointers"), py::arg("params"), py::arg("label"))
         .def("add_function", &add_function, py::arg("function"), py::arg("grid"), py::arg("block"), py::arg("shared"),
-             py::arg("pointers"), py::arg("params"), py::arg("label"))
+             py::arg("pointers"), py::arg("params"), py::arg("label"), py::arg("early") = false)
+        .def("add_fault", [](LaunchList &list) { return reinterpret_cast<Address>(list.add_fault()); })
+        .def("take_faults", &LaunchList::take_faults)
+        .def("keep", &keep, py::arg("owner"))
         .def("add_input",
              [](LaunchList &list, std::size_t argument, Address fixed, std::size_t bytes) {
                  list.add_input({argument, reinterpret_cast<void *>(fixed), bytes});
@@ -145,13 +221,23 @@ PYBIND11_MODULE(_graph_executor, module) {
              })
         .def("capture", &LaunchList::capture, py::call_guard<py::gil_scoped_release>())
         .def("run", &run, py::arg("inputs"), py::arg("outputs"), py::arg("stream") = 0)
-        .def("time_launches",
+        .def("replay", &replay, py::arg("stream"))
+        .def("wait",
+             [](LaunchList &list, Address stream) {
+                 py::gil_scoped_release released;
+                 list.wait(reinterpret_cast<void *>(stream));
+             })
+        .def("close", &LaunchList::close, py::call_guard<py::gil_scoped_release>())
+        .def("place",
              [](LaunchList &list, const std::vector<Address> &inputs) {
                  const std::vector<void *> from = as_pointers(inputs);
                  py::gil_scoped_release released;
-                 return list.time_launches(from);
+                 list.place(from);
              })
+        .def("time_launch", &LaunchList::time_launch, py::arg("index"), py::call_guard<py::gil_scoped_release>())
         .def("time_replay", &LaunchList::time_replay, py::arg("repeats"), py::call_guard<py::gil_scoped_release>())
+        .def("time_bare", &LaunchList::time_bare, py::arg("repeats"), py::call_guard<py::gil_scoped_release>())
+        .def_property_readonly("replays", &LaunchList::replays)
         .def_property_readonly("stream", &LaunchList::stream)
         .def("__len__", &LaunchList::size);
 
@@ -168,6 +254,13 @@ PYBIND11_MODULE(_graph_executor, module) {
     module.def("duplicate", [](Address to, Address from, std::size_t bytes, int device) {
         copy(to, from, bytes, device, "copying on the device", cudaMemcpyDeviceToDevice);
     });
+    module.def("duplicate_on", &duplicate_on, py::arg("to"), py::arg("source"), py::arg("bytes"), py::arg("device"),
+               py::arg("stream"));
+    module.def("order", &order, py::arg("device"), py::arg("earlier"), py::arg("later"),
+               py::call_guard<py::gil_scoped_release>());
+    module.def("device_of", &device_of, py::arg("address"));
+    module.def("synchronize_stream", &synchronize_stream, py::arg("device"), py::arg("stream"));
+    define_dlpack(module);
     module.def("synchronize", [](int device) {
         py::gil_scoped_release released;
         OnDevice current(device);

@@ -79,12 +79,19 @@ def test_kernel(kernel: Kernel, evaluate: ReferenceEvaluator) -> None:
     case = first_case(kernel)
     assert case is not None
     node, feeds = case.node(), case.feeds()
+    precision: Any = kernel.precision or "float32"
     program = aicore.compile(
-        case.graph(), TARGET, fallback="error", optimize=False, tune="off", kernels={kernel.op.__name__: kernel.variant}
+        case.graph(),
+        TARGET,
+        fallback="error",
+        optimize=False,
+        tune="off",
+        precision=precision,
+        kernels={kernel.op.__name__: kernel.variant},
     )
     results = list(program.run(feeds).values())
     operands = [None if v is None else feeds[v.name] if v.constant is None else v.constant.array for v in node.inputs]
-    fault = expect(evaluate, node.op, operands, [value.dtype for value in node.outputs]).fault(results)
+    fault = expect(evaluate, node.op, operands, [value.dtype for value in node.outputs], precision).fault(results)
     assert not fault, f"{kernel.name} on {case.id}: {fault}"
     if not program.steps_run:
         assert node.op.alias, "nothing ran on the device"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import tempfile
 import threading
 from collections import defaultdict
@@ -34,10 +35,14 @@ _KNOWS_SMALL_PROGRAMS = (13, 0)
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A kernel that is loaded on a device. address: a CUfunction. module: what keeps it loaded."""
+    """A kernel that is loaded on a device. address: a CUfunction. module: what keeps it loaded.
+
+    waits: every thread waits for the kernels before it first of all, so that it may be launched early.
+    """
 
     address: int
     module: Any
+    waits: bool = False
 
 
 _Key = tuple[int, str, str]
@@ -60,9 +65,28 @@ def load(text: str, name: str) -> Function:
     with busy:  # threads that bind the same kernel wait for one of them; others compile beside it
         if key not in _loaded:
             module = cupy.cuda.function.Module()
-            module.load(binary_of(text, cupy.cuda.Device(device).compute_capability))
-            _loaded[key] = Function(int(module.get_function(name).ptr), module)
+            capability = cupy.cuda.Device(device).compute_capability
+            module.load(binary_of(text, capability))
+            waits = waits_first(text, name) and compiled_for(capability) >= _FIRST_THAT_WAITS
+            _loaded[key] = Function(int(module.get_function(name).ptr), module, waits)
         return _loaded[key]
+
+
+_FIRST_THAT_WAITS = 90
+"""Compute capability from which `begin()` of prelude.cuh waits; before, it does nothing."""
+
+
+def waits_first(text: str, name: str) -> bool:
+    """Whether the kernel `name` of the source is nothing but `begin();` up to its first statement."""
+    found = re.search(rf"\b{re.escape(name)}\s*\([^{{;]*\)\s*\{{\s*begin\(\);", text)
+    return found is not None and "__global__" in text[: found.start()].rpartition("}")[2]
+
+
+def compiled_for(capability: str) -> int:
+    """The compute capability that `binary_of` gives NVRTC for a device."""
+    from cupy_backends.cuda.libs import nvrtc
+
+    return int(architecture_option(capability, nvrtc.getSupportedArchs()).rpartition("_")[2])
 
 
 def binary_of(text: str, capability: str, folder: Path | None = None) -> bytes:

@@ -52,6 +52,8 @@ _FILL_SECONDS = 1.2e-6
 """Before the first product: the first stages arrive."""
 _JOIN_SECONDS = 0.7e-6
 """Two barriers of a cluster, and reading each other's sums."""
+_NEXT_SECONDS, _NEXT_JOIN_SECONDS = 0.25e-6, 0.35e-6
+"""The same, for each further block of a multiprocessor: in part others compute meanwhile."""
 _FULL = 256
 """Threads that keep a multiprocessor about busy."""
 
@@ -62,7 +64,12 @@ def padded_depth(problem: Problem) -> int:
 
 def padded_columns(problem: Problem) -> int:
     """Maps of a group in packed weights: rows are aligned to 16 bytes."""
-    return -(-problem.maps // 4) * 4
+    return in_fours(problem.maps)
+
+
+def in_fours(count: int) -> int:
+    """Up to a multiple of four."""
+    return -(-count // 4) * 4
 
 
 def blocks(problem: Problem, tile: Tile) -> tuple[int, int]:
@@ -80,4 +87,6 @@ def seconds(problem: Problem, tile: Tile, split: int) -> float:
     # A multiprocessor with one small block waits more than it computes.
     rate = FLOPS_EACH_MULTIPROCESSOR * tile.rate * min(1.0, 0.4 + 0.6 * most * tile.threads / (2 * _FULL))
     work = max(most * flops / rate, problem.nbytes / BYTES_EACH_SECOND)
-    return LAUNCH_SECONDS + _FILL_SECONDS + (_JOIN_SECONDS if split > 1 else 0.0) + work
+    each = _NEXT_SECONDS + (_NEXT_JOIN_SECONDS if split > 1 else 0.0)
+    overheads = _FILL_SECONDS + (_JOIN_SECONDS if split > 1 else 0.0) + max(most - 1, 0) * each
+    return LAUNCH_SECONDS + overheads + work

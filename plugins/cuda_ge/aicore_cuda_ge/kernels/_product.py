@@ -79,7 +79,7 @@ class Product:
         )
 
     def params(
-        self, y_at: int, *, splits: int = 1, wide: bool = False, constant: bool = False, partial: bool = False
+        self, y_at: int, *, splits: int = 1, wide: int = 0, constant: bool = False, partial: bool = False
     ) -> Params:
         """The struct Gemm of graph_executor/kernels/gemm.cuh.
 
@@ -98,7 +98,7 @@ class Product:
             *(axis.c for axis in axes),
             *(self.c_row, self.c_column, float(self.alpha), float(self.beta)),
             *self.activation,
-            *(splits, int(wide), int(y_column == 1 and self.columns % 4 == 0), int(constant), int(partial)),
+            *(splits, wide, int(y_column == 1 and self.columns % 4 == 0), int(constant), int(partial)),
             *(int(self.swapped), 2 if self.has_c else -1, y_at),
         )
 
@@ -107,17 +107,36 @@ class Product:
         return all(stride % 4 == 0 for stride in strides)
 
     @property
+    def a_is_wide(self) -> bool:
+        """Whether columns of a can be read 16 bytes at a time."""
+        return self.a_row == 1 and self.are_aligned(self.rows, self.a_inner, *(axis.a for axis in self.batch))
+
+    @property
     def b_is_wide(self) -> bool:
         """Whether rows of b can be read 16 bytes at a time."""
-        offsets = (axis.b for axis in self.batch)
-        return self.b_column == 1 and self.are_aligned(self.columns, self.b_inner, *offsets)
+        return self.b_column == 1 and self.are_aligned(self.columns, self.b_inner, *(axis.b for axis in self.batch))
+
+    @property
+    def a_inner_is_wide(self) -> bool:
+        """Whether a can be read 16 bytes at a time along the inner axis."""
+        return self.a_inner == 1 and self.are_aligned(self.inner, self.a_row, *(axis.a for axis in self.batch))
+
+    @property
+    def b_inner_is_wide(self) -> bool:
+        """Whether b can be read 16 bytes at a time along the inner axis."""
+        return self.b_inner == 1 and self.are_aligned(self.inner, self.b_column, *(axis.b for axis in self.batch))
+
+    @property
+    def reads(self) -> int:
+        """How gemm_tile.cuh is to read a and b 16 bytes at a time; 0 where one of them is not aligned."""
+        if self.a_inner_is_wide:
+            return 1 if self.b_is_wide else 2 if self.b_inner_is_wide else 0
+        return 3 if self.a_is_wide and self.b_is_wide else 0
 
     @property
     def inner_is_wide(self) -> bool:
         """Whether a and b can be read 16 bytes at a time along the inner axis."""
-        offsets = (stride for axis in self.batch for stride in (axis.a, axis.b))
-        contiguous = self.a_inner == 1 and self.b_inner == 1
-        return contiguous and self.are_aligned(self.inner, self.a_row, self.b_column, *offsets)
+        return self.a_inner_is_wide and self.b_inner_is_wide
 
 
 def product_of(op: Op, *types: TensorType | None) -> Product:

@@ -1,14 +1,14 @@
 """Convolutions with what follows them, by the kernels of graph_executor/cnn.
 
 implicit: a matrix product in tiles, of channels-last float32 images. unaligned: the same where channels are no multiple
-of 4. depthwise: one thread for a few results of a channel. direct: one thread for each result, for everything else.
+of 4. tensor: the same on tensor cores, for float16 and bfloat16, and as tf32 for float32 where that was asked for.
+depthwise: one thread for a few results of a channel. direct: one thread for each result, for everything else.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,9 +20,13 @@ from aicore.ops.layout import ChannelsLast
 from aicore_cuda_ge.arrays import DeviceArray
 from aicore_cuda_ge.calls import Call, Compiled, compiled
 from aicore_cuda_ge.kernels import _conv_tiles as tiles
+from aicore_cuda_ge.kernels import _tensor_conv as on_tensor_cores
+from aicore_cuda_ge.kernels import _tensor_tiles as tensor
 from aicore_cuda_ge.kernels._conv_problem import Problem, problem_of, reason_against
 from aicore_cuda_ge.kernels._conv_tiles import Tile
 from aicore_cuda_ge.kernels._machine import BYTES_EACH_SECOND, LAUNCH_SECONDS
+from aicore_cuda_ge.kernels._memory_bound import run_from_plan
+from aicore_cuda_ge.kernels._packing import item_bytes, on_device, pack_rows
 
 Types = Sequence["TensorType | None"]
 Constants = Sequence["DeviceArray | None"]
@@ -30,6 +34,7 @@ Constants = Sequence["DeviceArray | None"]
 CONVOLUTIONS: tuple[type[Op], ...] = (Conv, ConvAct, ConvAdd, ConvAddAct)
 _FLOATS = frozenset({"float32", "float64", "float16", "bfloat16"})
 _FLOAT32 = frozenset({"float32"})
+_NARROW = frozenset({"float16", "bfloat16"})
 _MOST_TAPS = 15
 """Along an axis: there is a bit for each, and one to spare."""
 _LARGEST = 2**31 - 1
@@ -72,6 +77,17 @@ def implicit_reason(aligned: bool, op: Op, *types: TensorType | None) -> str | N
     return None
 
 
+def tensor_reason(op: Op, *types: TensorType | None) -> str | None:
+    if reason := tensor.reason_against_machine() or image_reason(op, *types):
+        return reason
+    problem = problem_of(op, *types)
+    if problem.channels == 0:
+        return "takes at least one channel"
+    if max(problem.window.kernel) > _MOST_TAPS:
+        return f"takes at most {_MOST_TAPS} taps along an axis"
+    return None
+
+
 def depthwise_reason(op: Op, *types: TensorType | None) -> str | None:
     if reason := image_reason(op, *types):
         return reason
@@ -91,48 +107,26 @@ def packed(array_module: Any, w: Any, problem: Problem, depth: int, columns: int
     return full
 
 
-def _packed_on_device(w: DeviceArray, problem: Problem, depth: int, columns: int) -> DeviceArray:
-    import cupy
-
-    with cupy.cuda.Device(w.device):
-        full = packed(cupy, w._as_cupy(), problem, depth, columns)
-        cupy.cuda.get_current_stream().synchronize()  # graphs are replayed on streams of their own
-    return DeviceArray(full.data.ptr, full.shape, full.dtype, w.device, full)
-
-
-def _as_depthwise(problem: Problem) -> Problem:
-    """One group whose maps are all channels, for packing: taps down, channels across."""
-    return replace(problem, groups=1, channels=1, maps=problem.outputs)
-
-
-def _with_packed(
-    name: str, problem: Problem, weights: Problem, w: DeviceArray | None, depth: int, columns: int, tail: Sequence[int]
-) -> tuple[Call, ...]:
-    """The launch on packed weights; those that are not constant are packed into the workspace before it.
-
-    weights: the problem that says how they are packed. tail: params that follow ConvParams; the last one of the
-    implicit kernels, whether weights are fixed, is put in here.
-    """
-    workspace = problem.out_at + 1
-    if w is not None:
-        extra = (_packed_on_device(w, weights, depth, columns),)
-        return (compiled(name, (*problem.params(workspace + 1), *tail, *_fixed(name, True)), extra),)
-    sizes = (weights.groups, weights.maps, weights.channels, weights.window.taps, depth, columns)
-    pack = compiled("conv_pack", (*sizes, workspace))
-    return pack, compiled(name, (*problem.params(workspace), *tail, *_fixed(name, False)))
-
-
-def _fixed(name: str, fixed: bool) -> tuple[int, ...]:
-    return () if name == "conv_depthwise" else (int(fixed),)
+def packed_depthwise(array_module: Any, w: Any, problem: Problem) -> Any:
+    """Weights (channels * maps, 1, taps...) as (taps, maps), rows filled up to a multiple of four."""
+    full = array_module.zeros((problem.window.taps, tiles.in_fours(problem.outputs)), w.dtype)
+    full[:, : problem.outputs] = w.reshape(problem.outputs, problem.window.taps).T
+    return full
 
 
 def bind_implicit(
     choices: dict[str, Tile], op: Op, types: Types, constants: Constants, tile: str, split: int
 ) -> tuple[Call, ...]:
-    problem, chosen = problem_of(op, *types), choices[tile]
-    depth, columns = tiles.padded_depth(problem), tiles.padded_columns(problem)
-    tail = (chosen.index, split, columns, depth)
-    return _with_packed(chosen.kernel, problem, problem, constants[1], depth, columns, tail)
+    """The launch on packed weights; those that are not constant are packed into the workspace before it."""
+    problem, chosen, w = problem_of(op, *types), choices[tile], constants[1]
+    depth, columns, workspace = tiles.padded_depth(problem), tiles.padded_columns(problem), problem.out_at + 1
+    tail = (chosen.index, split, columns, depth, int(w is not None))
+    if w is not None:
+        extra = (on_device(w, partial(packed, problem=problem, depth=depth, columns=columns)),)
+        return (compiled(chosen.kernel, (*problem.params(workspace + 1), *tail), extra),)
+    sizes = (problem.groups, problem.maps, problem.channels, problem.window.taps, depth, columns)
+    pack = compiled("conv_pack", (*sizes, workspace))
+    return pack, compiled(chosen.kernel, (*problem.params(workspace), *tail))
 
 
 def implicit_workspace(op: Op, *types: TensorType | None, **settings: Any) -> int:
@@ -148,15 +142,21 @@ def implicit_estimate(
 
 
 def bind_depthwise(op: Op, types: Types, constants: Constants) -> tuple[Call, ...]:
-    problem = problem_of(op, *types)
-    weights = _as_depthwise(problem)
-    columns = tiles.padded_columns(weights)
-    return _with_packed("conv_depthwise", problem, weights, constants[1], weights.depth, columns, (columns,))
+    """The launch on packed weights, as for the implicit kernel."""
+    problem, w = problem_of(op, *types), constants[1]
+    columns, workspace = tiles.in_fours(problem.outputs), problem.out_at + 1
+    if w is not None:
+        extra = (on_device(w, partial(packed_depthwise, problem=problem)),)
+        return (compiled("conv_depthwise", (*problem.params(workspace + 1), columns), extra),)
+    taps = problem.window.taps
+    sizes = (1, taps, problem.outputs, columns)
+    pack = pack_rows(sizes, (0, 1, taps), source=1, to=workspace, item=item_bytes(problem.dtype))
+    return pack, compiled("conv_depthwise", (*problem.params(workspace), columns))
 
 
 def depthwise_workspace(op: Op, *types: TensorType | None) -> int:
-    weights = _as_depthwise(problem_of(op, *types))
-    return 4 * weights.depth * tiles.padded_columns(weights)
+    problem = problem_of(op, *types)
+    return item_bytes(problem.dtype) * problem.window.taps * tiles.in_fours(problem.outputs)
 
 
 def depthwise_estimate(op: Op, *types: TensorType | None) -> float:
@@ -174,10 +174,6 @@ def direct_estimate(op: Op, *types: TensorType | None) -> float:
     return 10e-6 + problem.products / _DIRECT_PRODUCTS + problem.nbytes / BYTES_EACH_SECOND
 
 
-def _launched(op: Op, x: Any, w: Any, *rest: Any, out: Any, workspace: Any = None) -> Any:
-    raise AssertionError("kernels for cuda are launched as bind says")
-
-
 def _direct(op: type[Op], wraps: type[Op] | None) -> Kernel:
     transposed = (wraps or op) is ConvTranspose
     made = kernel(
@@ -190,7 +186,7 @@ def _direct(op: type[Op], wraps: type[Op] | None) -> Kernel:
         bind=partial(bind_direct, "conv_transpose_direct" if transposed else "conv_direct"),
         wraps=wraps,
     )
-    return made(_launched)
+    return made(run_from_plan)
 
 
 def _implicit(wraps: type[Op], variant: str, choices: dict[str, Tile]) -> Kernel:
@@ -206,7 +202,24 @@ def _implicit(wraps: type[Op], variant: str, choices: dict[str, Tile]) -> Kernel
         bind=partial(bind_implicit, choices),
         wraps=wraps,
     )
-    return made(_launched)
+    return made(run_from_plan)
+
+
+def _tensor(wraps: type[Op], variant: str, dtypes: frozenset[str], precision: str | None) -> Kernel:
+    made = kernel(
+        ChannelsLast,
+        device="cuda",
+        variant=variant,
+        dtypes=dtypes,
+        supports=tensor_reason,
+        workspace=on_tensor_cores.workspace,
+        estimate=on_tensor_cores.estimate,
+        tune=tensor.settings(),
+        bind=on_tensor_cores.bind,
+        wraps=wraps,
+        precision=precision,
+    )
+    return made(run_from_plan)
 
 
 def _depthwise(wraps: type[Op]) -> Kernel:
@@ -214,14 +227,14 @@ def _depthwise(wraps: type[Op]) -> Kernel:
         ChannelsLast,
         device="cuda",
         variant="depthwise",
-        dtypes=_FLOAT32,
+        dtypes=_FLOAT32 | _NARROW,
         supports=depthwise_reason,
         workspace=depthwise_workspace,
         estimate=depthwise_estimate,
         bind=bind_depthwise,
         wraps=wraps,
     )
-    return made(_launched)
+    return made(run_from_plan)
 
 
 KERNELS: tuple[Kernel, ...] = (
@@ -229,5 +242,7 @@ KERNELS: tuple[Kernel, ...] = (
     *(_direct(ChannelsLast, wraps) for wraps in (*CONVOLUTIONS, ConvTranspose)),
     *(_implicit(wraps, "implicit", tiles.ALIGNED) for wraps in CONVOLUTIONS),
     *(_implicit(wraps, "unaligned", tiles.UNALIGNED) for wraps in CONVOLUTIONS),
+    *(_tensor(wraps, "tensor", _NARROW, None) for wraps in CONVOLUTIONS),
+    *(_tensor(wraps, tensor.TF32, _FLOAT32, tensor.TF32) for wraps in CONVOLUTIONS),
     *(_depthwise(wraps) for wraps in CONVOLUTIONS),
 )

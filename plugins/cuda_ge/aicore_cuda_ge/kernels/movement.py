@@ -150,7 +150,8 @@ def launch_copy(copy: Copy, dtype: str, source: int, target: int) -> tuple[Call,
     made = copy_source(Copy(copy.dims, copy.from_strides, copy.to_strides, copy.from_start, copy.to_start, itemsize))
     function = load(prelude() + made.text, made.name)
     params = pack((made.count,))
-    return (Generated(function.address, function.module, made.grid, made.block, params, pick=(source, target)),)
+    pick, early = (source, target), function.waits
+    return (Generated(function.address, function.module, made.grid, made.block, params, pick=pick, early=early),)
 
 
 def _copying(op: type[Op], plan: Plan, *needed: str) -> Kernel:
@@ -236,7 +237,10 @@ def _pad_bind(op: Pad, types: Types, constants: Sequence[Any]) -> tuple[Call, ..
 
 
 def _gather_supports(op: Op, *types: TensorType | None) -> str | None:
-    return _movable(types)
+    reason = _movable(types)
+    if reason is None and 0 in shape_of(types[0]) and _results(op, types)[0].size:
+        return "every index is out of range"  # of an operand without elements
+    return reason
 
 
 def _gather_bind(op: Any, types: Types, constants: Sequence[Any]) -> tuple[Call, ...]:
@@ -248,7 +252,9 @@ def _gather_bind(op: Any, types: Types, constants: Sequence[Any]) -> tuple[Call,
     assert indices is not None
     made = gather_source(op, x, indices, y)
     function = load(prelude() + made.text, made.name)
-    return (Generated(function.address, function.module, made.grid, made.block, pack((made.count,))),)
+    params, early = pack((made.count,)), function.waits
+    reports = "index {value} is out of range"
+    return (Generated(function.address, function.module, made.grid, made.block, params, reports=reports, early=early),)
 
 
 def _gathering(op: type[Op]) -> Kernel:

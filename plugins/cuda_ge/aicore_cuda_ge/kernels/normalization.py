@@ -1,4 +1,7 @@
-"""Layer, RMS, instance, group and batch normalisation, and local response normalisation, of float32."""
+"""Layer, RMS, instance, group and batch normalisation, and local response normalisation.
+
+Batch and local response normalisation take float32; the others narrower types, too, which are computed as float32.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Any
 
 from aicore.ir import Op, TensorType
 from aicore.kernels import Kernel, kernel
+from aicore.ops.fused_normalization import AddNormalization
 from aicore.ops.layout import ChannelsLast
 from aicore.ops.normalization import (
     LRN,
@@ -18,50 +22,72 @@ from aicore.ops.normalization import (
     RMSNormalization,
 )
 from aicore_cuda_ge.calls import Call, compiled
-from aicore_cuda_ge.kernels._memory_bound import run_from_plan, shape_of
-from aicore_cuda_ge.kernels.reductions import FLOAT, seconds
+from aicore_cuda_ge.kernels._memory_bound import NARROW, dtype_of, need_static, row_seconds, run_from_plan, shape_of
 
 Types = Sequence["TensorType | None"]
-
-
-def _static(*types: TensorType | None) -> str | None:
-    return None if all(t is None or t.is_static for t in types) else "needs shapes that are known in numbers"
+FLOAT = frozenset({"float32"})
+_ABSENT = -1
 
 
 def _last_axes_supports(op: Any, x: TensorType, scale: TensorType, bias: TensorType | None = None) -> str | None:
     """Layer and RMS: one entry of scale and bias for each element of a row."""
-    reason = _static(x, scale, bias)
+    reason = need_static(x, scale, bias)
     if reason is not None:
         return reason
     row = x.static_shape[op.axis % len(x.static_shape) :]
     for parameter in (scale, bias):
         if parameter is not None and parameter.static_shape != row:
             return "wants scale and bias of the shape of the axes that are normalised"
+    if scale.dtype != x.dtype:
+        return "wants a scale of the type of x"
     return "computes statistics in float32" if op.stash_type != "float32" else None
 
 
-def _last_axes_bind(op: Any, types: Types, constants: Sequence[Any]) -> Call:
-    shape = shape_of(types[0])
+def _rows(op: Any, shape: Sequence[int]) -> tuple[int | float, ...]:
     axis = op.axis % len(shape)
     rows, length = math.prod(shape[:axis]), math.prod(shape[axis:])
     centred = int(isinstance(op, LayerNormalization))
-    bias = 2 if len(types) > 2 and types[2] is not None else -1
-    out, all_outputs = len(types), op.n_outputs() > 1
-    statistics = (out + 1, out + 2) if all_outputs else (-1, -1)
-    params = (rows, length, 1, 0, 1, max(length, 1), centred, float(op.epsilon))
-    return compiled("normalize_f32", params, pick=(0, 1, bias, out, *statistics))
+    return rows, length, 1, 0, 1, max(length, 1), centred, float(op.epsilon)
+
+
+def _last_axes_bind(op: Any, types: Types, constants: Sequence[Any]) -> Call:
+    bias = 2 if len(types) > 2 and types[2] is not None else _ABSENT
+    out = len(types)
+    statistics = (out + 1, out + 2) if op.n_outputs() > 1 else (_ABSENT, _ABSENT)
+    pick = (0, _ABSENT, 1, bias, out, *statistics)
+    return compiled(f"normalize_{dtype_of(types)}", _rows(op, shape_of(types[0])), pick=pick)
+
+
+def _sum_supports(
+    op: AddNormalization, a: TensorType, b: TensorType, scale: TensorType, bias: TensorType | None = None
+) -> str | None:
+    """The sum of two tensors of one shape, normalised over its last axes."""
+    reason = need_static(a, b)
+    if reason is not None:
+        return reason
+    if a.static_shape != b.static_shape:
+        return "adds tensors of one shape"
+    if op.n_outputs() > 1:
+        return "keeps no statistics"
+    return _last_axes_supports(op.normalization, a, scale, bias)
+
+
+def _sum_bind(op: AddNormalization, types: Types, constants: Sequence[Any]) -> Call:
+    bias = 3 if len(types) > 3 and types[3] is not None else _ABSENT
+    pick = (0, 1, 2, bias, len(types), _ABSENT, _ABSENT)
+    return compiled(f"normalize_{dtype_of(types)}", _rows(op.normalization, shape_of(types[0])), pick=pick)
 
 
 def _channels_supports(op: Any, *types: TensorType | None) -> str | None:
     stash = getattr(op, "stash_type", "float32")
-    return _static(*types) or ("computes statistics in float32" if stash != "float32" else None)
+    return need_static(*types) or ("computes statistics in float32" if stash != "float32" else None)
 
 
 def _instance_bind(op: InstanceNormalization, types: Types, constants: Sequence[Any]) -> Call:
     images, channels, *space = shape_of(types[0])
     length = math.prod(space)
     params = (images * channels, length, max(channels, 1), 1, max(length, 1), 1, 1, float(op.epsilon))
-    return compiled("normalize_f32", params, pick=(0, 1, 2, 3, -1, -1))
+    return _of_channels(params, types)
 
 
 def _group_bind(op: GroupNormalization, types: Types, constants: Sequence[Any]) -> Call:
@@ -77,14 +103,18 @@ def _group_bind(op: GroupNormalization, types: Types, constants: Sequence[Any]) 
         1,
         float(op.epsilon),
     )
-    return compiled("normalize_f32", params, pick=(0, 1, 2, 3, -1, -1))
+    return _of_channels(params, types)
+
+
+def _of_channels(params: Sequence[int | float], types: Types) -> Call:
+    return compiled(f"normalize_{dtype_of(types)}", params, pick=(0, _ABSENT, 1, 2, 3, _ABSENT, _ABSENT))
 
 
 def _batch_supports(op: BatchNormalization, *types: TensorType | None) -> str | None:
     if op.training_mode:
         return "normalises with given statistics only"
     dtypes = {t.dtype for t in types if t is not None}
-    return _static(*types) or ("takes one element type" if dtypes != {"float32"} else None)
+    return need_static(*types) or ("takes one element type" if dtypes != {"float32"} else None)
 
 
 def _batch_bind(op: BatchNormalization, types: Types, constants: Sequence[Any]) -> Call:
@@ -95,7 +125,7 @@ def _batch_bind(op: BatchNormalization, types: Types, constants: Sequence[Any]) 
 
 
 def _lrn_supports(op: Any, x: TensorType) -> str | None:
-    return _static(x)
+    return need_static(x)
 
 
 def _lrn_bind(op: Any, types: Types, constants: Sequence[Any]) -> Call:
@@ -107,18 +137,19 @@ def _lrn_bind(op: Any, types: Types, constants: Sequence[Any]) -> Call:
     return compiled("lrn_f32", (math.prod(shape), max(channels, 1), max(step, 1), held.size, *numbers))
 
 
-def _made(op: type[Op], supports: Any, bind: Any) -> Kernel:
-    decorate = kernel(op, device="cuda", variant="rows", dtypes=FLOAT, supports=supports, bind=bind, estimate=seconds)
-    return decorate(run_from_plan)
+def _made(op: type[Op], supports: Any, bind: Any, dtypes: frozenset[str] = NARROW) -> Kernel:
+    made = kernel(op, device="cuda", variant="rows", dtypes=dtypes, supports=supports, bind=bind, estimate=row_seconds)
+    return made(run_from_plan)
 
 
 KERNELS: tuple[Kernel, ...] = (
     _made(LayerNormalization, _last_axes_supports, _last_axes_bind),
     _made(RMSNormalization, _last_axes_supports, _last_axes_bind),
+    _made(AddNormalization, _sum_supports, _sum_bind),
     _made(InstanceNormalization, _channels_supports, _instance_bind),
     _made(GroupNormalization, _channels_supports, _group_bind),
-    _made(BatchNormalization, _batch_supports, _batch_bind),
-    _made(LRN, _lrn_supports, _lrn_bind),
+    _made(BatchNormalization, _batch_supports, _batch_bind, FLOAT),
+    _made(LRN, _lrn_supports, _lrn_bind, FLOAT),
     kernel(
         ChannelsLast,
         wraps=LRN,
@@ -127,6 +158,6 @@ KERNELS: tuple[Kernel, ...] = (
         dtypes=FLOAT,
         supports=_lrn_supports,
         bind=_lrn_bind,
-        estimate=seconds,
+        estimate=row_seconds,
     )(run_from_plan),
 )

@@ -31,8 +31,8 @@ def bind_pointwise(op: Op, types: Sequence[TensorType | None], constants: Sequen
         return ()
     source = source_of(chain_of(op, types))
     function = load(prelude() + source.text, source.name)
-    launch = Generated(function.address, function.module, (source.blocks, 1, 1), (THREADS, 1, 1), pack((source.count,)))
-    return (launch,)
+    grid, block, params = (source.blocks, 1, 1), (THREADS, 1, 1), pack((source.count,))
+    return (Generated(function.address, function.module, grid, block, params, early=function.waits),)
 
 
 def pointwise(op: type[Op]) -> Kernel:

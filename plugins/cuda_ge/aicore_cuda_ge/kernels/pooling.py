@@ -1,6 +1,6 @@
 """Pools by the kernels of graph_executor/pooling.
 
-rows: four channels of channels-last float32 images a thread. channels: a mean or maximum of whole channels, by many
+rows: four channels of channels-last images a thread. channels: a mean or maximum of whole channels, by many
 threads each. direct: one thread for each result, for everything else.
 """
 
@@ -28,13 +28,14 @@ from aicore.ops.pooling import (
 from aicore.ops.window import numbers, output_dims
 from aicore_cuda_ge.calls import Compiled, compiled
 from aicore_cuda_ge.kernels._machine import BYTES_EACH_SECOND, LAUNCH_SECONDS
+from aicore_cuda_ge.kernels._memory_bound import run_from_plan
 from aicore_cuda_ge.kernels._windows import AXES, ELEMENTS, Window, distances, extended
 
 Types = Sequence["TensorType | None"]
 
 _FLOATS = frozenset({"float32", "float64", "float16", "bfloat16"})
 _NUMBERS = _FLOATS | INTEGERS
-_FLOAT32 = frozenset({"float32"})
+_FAST = frozenset({"float32", "float16", "bfloat16"})
 _MAX, _AVERAGE, _LP = 0, 1, 2
 _KINDS: dict[type[Op], int] = {
     MaxPool: _MAX,
@@ -196,10 +197,6 @@ def _moved(problem: Problem) -> float:
     return problem.nbytes / BYTES_EACH_SECOND
 
 
-def _launched(op: Op, x: Any, *, out: Any, workspace: Any = None) -> Any:
-    raise AssertionError("kernels for cuda are launched as bind says")
-
-
 def _direct(op: type[Op], wraps: type[Op] | None = None) -> Kernel:
     made = kernel(
         op,
@@ -211,7 +208,7 @@ def _direct(op: type[Op], wraps: type[Op] | None = None) -> Kernel:
         bind=bind_direct,
         wraps=wraps,
     )
-    return made(_launched)
+    return made(run_from_plan)
 
 
 def _rows(wraps: type[Op]) -> Kernel:
@@ -219,13 +216,13 @@ def _rows(wraps: type[Op]) -> Kernel:
         ChannelsLast,
         device="cuda",
         variant="rows",
-        dtypes=_FLOAT32,
+        dtypes=_FAST,
         supports=rows_reason,
         estimate=fast_estimate,
         bind=bind_rows,
         wraps=wraps,
     )
-    return made(_launched)
+    return made(run_from_plan)
 
 
 def _channels(op: type[Op], wraps: type[Op] | None = None) -> Kernel:
@@ -233,13 +230,13 @@ def _channels(op: type[Op], wraps: type[Op] | None = None) -> Kernel:
         op,
         device="cuda",
         variant="channels",
-        dtypes=_FLOAT32,
+        dtypes=_FAST,
         supports=channels_reason,
         estimate=fast_estimate,
         bind=bind_channels,
         wraps=wraps,
     )
-    return made(_launched)
+    return made(run_from_plan)
 
 
 KERNELS: tuple[Kernel, ...] = (

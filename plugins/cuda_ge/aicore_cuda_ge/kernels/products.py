@@ -1,12 +1,15 @@
 """Matrix products with what follows them, by the kernels of graph_executor/kernels/gemm*.cu.
 
-tiled: tiles of many sizes in shared memory. rows: at most 8 rows, or columns, as fast as memory. narrow: tiles for
-float16 and bfloat16, which are summed in float32. blocked: any type. reference: one thread for each result.
+tiled: tiles of many sizes in shared memory. rows: at most 8 rows, or columns, as fast as memory. tensor: float16 and
+bfloat16 on tensor cores, which add up in float32; tf32: float32 on tensor cores, where that was asked for. narrow:
+float16 and bfloat16 as float32. blocked: any type. reference: one thread for each result. cublas, cublas_tf32: by
+cuBLASLt; there are such kernels only where that library is installed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,9 +19,14 @@ from aicore.kernels import Kernel, kernel
 from aicore.ops.fused_linear import GemmAct, MatMulAdd, MatMulAddAct
 from aicore.ops.matmul import Gemm, MatMul
 from aicore_cuda_ge.calls import Compiled, compiled
+from aicore_cuda_ge.kernels import _blas as blas
+from aicore_cuda_ge.kernels import _blas_product as by_library
 from aicore_cuda_ge.kernels import _product_times as times
+from aicore_cuda_ge.kernels import _tensor_product as on_tensor_cores
+from aicore_cuda_ge.kernels import _tensor_tiles as tensor
 from aicore_cuda_ge.kernels._activations import refusal
 from aicore_cuda_ge.kernels._machine import machine
+from aicore_cuda_ge.kernels._memory_bound import run_from_plan
 from aicore_cuda_ge.kernels._product import BATCH_AXES, Product, product_of
 
 Types = Sequence["TensorType | None"]
@@ -27,6 +35,7 @@ OPS: tuple[type[Op], ...] = (MatMul, Gemm, GemmAct, MatMulAdd, MatMulAddAct)
 _KERNEL_TYPES = {"uint32": "int32", "uint64": "int64"}
 """Sums of these wrap to the same bits as those of the signed type."""
 _ALL_TYPES = frozenset({"float32", "float64", "float16", "bfloat16", "int32", "int64", "uint32", "uint64"})
+_FLOAT32 = frozenset({"float32"})
 _NARROW = frozenset({"float16", "bfloat16"})
 _LARGEST = 2**31 - 1
 _MOST_ROWS = 8
@@ -70,13 +79,21 @@ def rows_against(op: Op, *types: TensorType | None) -> str | None:
     return None if few <= _MOST_ROWS else f"takes at most {_MOST_ROWS} rows or columns, here {few}"
 
 
+def tensor_against(op: Op, *types: TensorType | None) -> str | None:
+    return reason_against(op, *types) or on_tensor_cores.reason_against(op, *types)
+
+
+def library_against(op: Op, *types: TensorType | None) -> str | None:
+    return reason_against(op, *types) or by_library.reason_against(op, *types)
+
+
 def bind_tiled(op: Op, types: Types, constants: Sequence[Any], plan: str) -> Compiled | tuple[Compiled, ...]:
     """One launch, or, where there are no clusters, one for partial sums and one that adds them."""
     product = product_of(op, *types)
     name, splits = times.parse(plan)
     partial = splits > 1 and not machine().clusters
     constant = constants[1] is not None
-    params = product.params(len(types), splits=splits, wide=product.b_is_wide, constant=constant, partial=partial)
+    params = product.params(len(types), splits=splits, wide=product.reads, constant=constant, partial=partial)
     call = compiled(f"gemm_{name}", params)
     return (call, compiled("gemm_reduce", params)) if partial else call
 
@@ -145,16 +162,12 @@ def _kernel_type(types: Types) -> str:
     return _KERNEL_TYPES.get(dtype, dtype)
 
 
-def _launched(op: Op, a: Any, b: Any, c: Any = None, *, out: Any, workspace: Any = None) -> Any:
-    raise NotImplementedError(f"{type(op).__name__} runs from a plan only")
-
-
 def _kernels_of(op: type[Op]) -> tuple[Kernel, ...]:
     tiled = kernel(
         op,
         device="cuda",
         variant="tiled",
-        dtypes={"float32"},
+        dtypes=_FLOAT32,
         supports=reason_against,
         workspace=tiled_workspace,
         bind=bind_tiled,
@@ -165,7 +178,7 @@ def _kernels_of(op: type[Op]) -> tuple[Kernel, ...]:
         op,
         device="cuda",
         variant="rows",
-        dtypes={"float32"},
+        dtypes=_FLOAT32,
         supports=rows_against,
         bind=bind_rows,
         estimate=estimate_rows,
@@ -181,6 +194,21 @@ def _kernels_of(op: type[Op]) -> tuple[Kernel, ...]:
         estimate=estimate_narrow,
         tune={"plan": ("64x64/1", "128x128/1")},
     )
+    on_cores = (
+        kernel(
+            op,
+            device="cuda",
+            variant=variant,
+            dtypes=dtypes,
+            supports=tensor_against,
+            workspace=on_tensor_cores.workspace,
+            bind=on_tensor_cores.bind,
+            estimate=on_tensor_cores.estimate,
+            tune=tensor.settings(),
+            precision=precision,
+        )
+        for variant, dtypes, precision in (("tensor", _NARROW, None), (tensor.TF32, _FLOAT32, tensor.TF32))
+    )
     blocked = kernel(
         op,
         device="cuda",
@@ -191,7 +219,34 @@ def _kernels_of(op: type[Op]) -> tuple[Kernel, ...]:
         estimate=estimate_blocked,
     )
     naive = kernel(op, device="cuda", dtypes=_ALL_TYPES, supports=reason_against, bind=bind_naive)
-    return tuple(wrap(_launched) for wrap in (tiled, rows, narrow, blocked, naive))
+    return tuple(wrap(run_from_plan) for wrap in (tiled, rows, *on_cores, narrow, blocked, naive))
 
 
-KERNELS: tuple[Kernel, ...] = tuple(made for op in OPS for made in _kernels_of(op))
+def library_kernels(op: type[Op]) -> tuple[Kernel, ...]:
+    """Those that call cuBLASLt."""
+    choices = (
+        ("cublas", _FLOAT32 | _NARROW, blas.COMPUTE_FLOAT32, None),
+        ("cublas_tf32", _FLOAT32, blas.COMPUTE_TF32, tensor.TF32),
+    )
+    made = (
+        kernel(
+            op,
+            device="cuda",
+            variant=variant,
+            dtypes=dtypes,
+            supports=library_against,
+            workspace=by_library.workspace,
+            bind=partial(by_library.bind, compute),
+            estimate=partial(by_library.estimate, compute),
+            precision=precision,
+        )
+        for variant, dtypes, compute, precision in choices
+    )
+    return tuple(wrap(run_from_plan) for wrap in made)
+
+
+def _all_kernels_of(op: type[Op]) -> tuple[Kernel, ...]:
+    return (*_kernels_of(op), *(library_kernels(op) if blas.library_path() else ()))
+
+
+KERNELS: tuple[Kernel, ...] = tuple(made for op in OPS for made in _all_kernels_of(op))

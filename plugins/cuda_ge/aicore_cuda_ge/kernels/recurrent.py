@@ -15,6 +15,7 @@ from aicore_cuda_ge.calls import Compiled, compiled
 from aicore_cuda_ge.kernels import _product_times as times
 from aicore_cuda_ge.kernels._activations import IDENTITY, Params, recurrent_params
 from aicore_cuda_ge.kernels._machine import BYTES_EACH_SECOND, LAUNCH_SECONDS, machine
+from aicore_cuda_ge.kernels._memory_bound import run_from_plan
 from aicore_cuda_ge.kernels._product import Product
 
 _CELLS = {RNN: 0, LSTM: 1, GRU: 2}
@@ -116,7 +117,7 @@ def bind(op: Op, types: Sequence[TensorType | None], constants: Sequence[Any]) -
     product, plan = layer.projection, _plan(layer.projection)
     name, splits = times.parse(plan)
     where = layer.operands + layer.op.n_outputs()
-    project = product.params(where, splits=splits, constant=constants[1] is not None)
+    project = product.params(where, splits=splits, wide=product.reads, constant=constants[1] is not None)
     return (
         compiled(f"gemm_{name}", project),
         compiled("recurrent_steps", layer.params(constants[2] is not None)),
@@ -145,10 +146,6 @@ def _rounded(floats: int) -> int:
     return -(-floats // 16) * 16
 
 
-def _launched(op: Op, x: Any, w: Any, r: Any, *others: Any, out: Any, workspace: Any) -> Any:
-    raise NotImplementedError(f"{type(op).__name__} runs from a plan only")
-
-
 def _kernel_of(op: type[Op]) -> Kernel:
     decorate = kernel(
         op,
@@ -160,7 +157,7 @@ def _kernel_of(op: type[Op]) -> Kernel:
         bind=bind,
         estimate=estimate,
     )
-    return decorate(_launched)
+    return decorate(run_from_plan)
 
 
 KERNELS: tuple[Kernel, ...] = tuple(map(_kernel_of, (RNN, LSTM, GRU)))

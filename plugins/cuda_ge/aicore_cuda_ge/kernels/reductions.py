@@ -1,4 +1,4 @@
-"""Reductions, the place of the extreme, Softmax: over one group of neighbouring axes of float32."""
+"""Reductions, and the place of the extreme: over one group of neighbouring axes, by graph_executor/reduce."""
 
 from __future__ import annotations
 
@@ -20,25 +20,42 @@ from aicore.ops.reduction import (
     ReduceSum,
     ReduceSumSquare,
 )
-from aicore.ops.softmax import LogSoftmax, Softmax
 from aicore_cuda_ge.calls import Call, compiled
-from aicore_cuda_ge.kernels._memory_bound import run_from_plan, seconds_of, shape_of
+from aicore_cuda_ge.kernels._machine import machine
+from aicore_cuda_ge.kernels._memory_bound import (
+    FLOATS,
+    NARROW,
+    along,
+    dtype_of,
+    need_axes,
+    row_seconds,
+    run_from_plan,
+    shape_of,
+)
 
 Types = Sequence["TensorType | None"]
-FLOAT = frozenset({"float32"})
-seconds = seconds_of(bytes_per_second=3e12, launch_seconds=1.5e-6)
 
-_NAMES: dict[type[Op], str] = {
-    ReduceSum: "reduce_sum",
-    ReduceMean: "reduce_mean",
-    ReduceProd: "reduce_prod",
-    ReduceMax: "reduce_max",
-    ReduceMin: "reduce_min",
-    ReduceL1: "reduce_l1",
-    ReduceL2: "reduce_l2",
-    ReduceSumSquare: "reduce_sum_square",
-    ReduceLogSum: "reduce_log_sum",
+_PLAIN, _MEAN, _ROOT, _LOGARITHM = 0, 1, 2, 3
+"""What follows: `After` of graph_executor/reduce/reduce.cu."""
+
+_HOW: dict[type[Op], tuple[str, int]] = {
+    ReduceSum: ("reduce_sum", _PLAIN),
+    ReduceMean: ("reduce_sum", _MEAN),
+    ReduceProd: ("reduce_product", _PLAIN),
+    ReduceMax: ("reduce_largest", _PLAIN),
+    ReduceMin: ("reduce_smallest", _PLAIN),
+    ReduceL1: ("reduce_magnitudes", _PLAIN),
+    ReduceL2: ("reduce_squares", _ROOT),
+    ReduceSumSquare: ("reduce_squares", _PLAIN),
+    ReduceLogSum: ("reduce_sum", _LOGARITHM),
 }
+
+_BLOCKS_EACH_MULTIPROCESSOR = 8
+_MOST_SPLITS = 256
+_LEAST_BYTES = 1 << 14
+"""Of the part of a row, or of 32 columns, that is worth a block."""
+_SMALLEST_CUT = 1 << 20
+"""Bytes below which a second launch costs more than idle multiprocessors."""
 
 
 def middle(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, int, int] | None:
@@ -53,12 +70,30 @@ def middle(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, int, int] | 
     return math.prod(shape[:first]), math.prod(shape[first : last + 1]), math.prod(shape[last + 1 :])
 
 
+def splits_of(sizes: tuple[int, int, int], itemsize: int) -> int:
+    """Into how many parts the length is cut, so that all multiprocessors have work; 1 where they have enough."""
+    outer, length, inner = sizes
+    columns = min(inner * itemsize, 512)  # bytes that the lanes of a block read of one row
+    blocks = outer * max(1, inner * itemsize // 512)
+    if outer * length * inner * itemsize < _SMALLEST_CUT:
+        return 1
+    wanted = -(-_BLOCKS_EACH_MULTIPROCESSOR * machine().multiprocessors // blocks)
+    return max(1, min(wanted, length * columns // _LEAST_BYTES, _MOST_SPLITS))
+
+
 def _reduced(op: Any, shape: Sequence[int]) -> tuple[int, ...]:
     axes = op.axes or (() if op.noop_with_empty_axes else range(len(shape)))
     return tuple(axis % len(shape) for axis in axes)
 
 
-def _reduce_supports(op: Any, x: TensorType, axes: TensorType | None = None) -> str | None:
+def _sizes(op: Any, x: TensorType | None) -> tuple[int, int, int]:
+    shape = shape_of(x)
+    sizes = middle(shape, _reduced(op, shape))
+    assert sizes is not None  # supports saw to it
+    return sizes
+
+
+def _supports(op: Any, x: TensorType, axes: TensorType | None = None) -> str | None:
     if axes is not None:
         return "needs axes that are known before the run"
     if not x.is_static:
@@ -68,31 +103,31 @@ def _reduce_supports(op: Any, x: TensorType, axes: TensorType | None = None) -> 
     return None
 
 
-def _reduce_bind(op: Any, types: Types, constants: Sequence[Any]) -> Call:
-    shape = shape_of(types[0])
-    sizes = middle(shape, _reduced(op, shape))
-    assert sizes is not None  # supports saw to it
-    return compiled(_NAMES[type(op)], sizes, pick=(0, len(types)))
+def _itemsize(dtype: str) -> int:
+    return {"float16": 2, "bfloat16": 2, "float64": 8}.get(dtype, 4)
 
 
-def _along(shape: Sequence[int], axis: int) -> tuple[int, int, int]:
-    axis %= len(shape)
-    return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+def _splits(op: Any, x: TensorType) -> int:
+    return splits_of(_sizes(op, x), _itemsize(x.dtype))
 
 
-def _softmax_bind(op: Any, types: Types, constants: Sequence[Any]) -> Call:
-    name = "log_softmax_f32" if isinstance(op, LogSoftmax) else "softmax_f32"
-    return compiled(name, _along(shape_of(types[0]), op.axis))
+def _workspace(op: Any, x: TensorType, axes: TensorType | None = None) -> int:
+    outer, _, inner = _sizes(op, x)
+    splits = _splits(op, x)
+    return splits * outer * inner * max(4, _itemsize(x.dtype)) if splits > 1 else 0
+
+
+def _bind(op: Any, types: Types, constants: Sequence[Any]) -> Call:
+    x, out = types[0], len(types)
+    assert x is not None
+    name, after = _HOW[type(op)]
+    return compiled(f"{name}_{x.dtype}", (*_sizes(op, x), _splits(op, x), after), pick=(0, out, out + 1))
 
 
 def _arg_bind(op: Any, types: Types, constants: Sequence[Any]) -> Call:
     largest = int(isinstance(op, ArgMax))
-    return compiled("arg_extreme_f32", (*_along(shape_of(types[0]), op.axis), largest, op.select_last_index))
-
-
-def _static(op: Op, *types: TensorType | None) -> str | None:
-    known = all(t is None or (t.is_static and t.static_shape) for t in types)
-    return None if known else "needs shapes that are known in numbers, and at least one axis"
+    params = (*along(shape_of(types[0]), op.axis), largest, op.select_last_index)
+    return compiled(f"arg_extreme_{dtype_of(types)}", params)
 
 
 KERNELS: tuple[Kernel, ...] = (
@@ -101,23 +136,24 @@ KERNELS: tuple[Kernel, ...] = (
             op,
             device="cuda",
             variant="rows",
-            dtypes=FLOAT,
-            supports=_reduce_supports,
-            bind=_reduce_bind,
-            estimate=seconds,
+            dtypes=FLOATS,
+            supports=_supports,
+            workspace=_workspace,
+            bind=_bind,
+            estimate=row_seconds,
         )(run_from_plan)
-        for op in _NAMES
+        for op in _HOW
     ),
     *(
-        kernel(op, device="cuda", variant="rows", dtypes=FLOAT, supports=_static, bind=_softmax_bind, estimate=seconds)(
-            run_from_plan
-        )
-        for op in (Softmax, LogSoftmax)
-    ),
-    *(
-        kernel(op, device="cuda", variant="walk", dtypes=FLOAT, supports=_static, bind=_arg_bind, estimate=seconds)(
-            run_from_plan
-        )
+        kernel(
+            op,
+            device="cuda",
+            variant="rows",
+            dtypes=NARROW,
+            supports=need_axes,
+            bind=_arg_bind,
+            estimate=row_seconds,
+        )(run_from_plan)
         for op in (ArgMax, ArgMin)
     ),
 )

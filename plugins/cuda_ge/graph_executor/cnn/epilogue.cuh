@@ -15,13 +15,6 @@ __device__ __forceinline__ float4 sum_of(float4 a, float4 b) {
     return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
 }
 
-__device__ __forceinline__ void add_product(float4 &sum, float4 a, float4 b) {
-    sum.x = fmaf(a.x, b.x, sum.x);
-    sum.y = fmaf(a.y, b.y, sum.y);
-    sum.z = fmaf(a.z, b.z, sum.z);
-    sum.w = fmaf(a.w, b.w, sum.w);
-}
-
 // Out of line: put into each kernel four times over, exponentials and their like would be most of its code.
 inline __device__ __noinline__ float4 rare_activation(std::int64_t kind, float alpha, float beta, float4 v) {
     const Activation f = {kind, alpha, 0.0f, beta, 0.0f};

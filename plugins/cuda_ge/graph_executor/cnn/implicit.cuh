@@ -11,21 +11,14 @@
 // Tiles of 7, 28, 56 or 112 rows fit the images of 7, 14, 28, 56 pixels a side that are common.
 #pragma once
 
-#include "direct.cuh"
 #include "epilogue.cuh"
+#include "geometry.cuh"
 
 namespace aicore::cnn {
 
-struct ImplicitConv {
+struct ImplicitConv : ConvGeometry {
     const float *x, *w, *bias, *residual;
     float *y;
-    int height, width;       // of the images
-    int channels, pixel;     // channels of a group; distance between pixels of x
-    int out_width, out_pixels;
-    int rows, depth;         // of the product
-    int kernel_height, kernel_width, stride_height, stride_width, dilation_height, dilation_width;
-    int begin_height, begin_width;
-    int maps, y_pixel;       // maps of a group; distance between pixels of y
     int column_tiles;        // of a group
     int packed_columns, packed_depth;
     int w_is_fixed;          // no kernel writes w, so that it may be read before the previous one has ended
@@ -44,19 +37,10 @@ struct ImplicitParams {
 inline ImplicitConv implicit_conv(void *const *pointers, const ImplicitParams &params, int columns) {
     const ConvParams &c = params.conv;
     const ConvPointers<float> t = conv_pointers<float>(pointers, c);
-    const Window &v = c.window;
     const auto narrow = [](std::int64_t value) { return static_cast<int>(value); };
     ImplicitConv p = {};
+    p.set_geometry(c);
     p.x = t.x, p.w = t.w, p.bias = t.bias, p.residual = t.residual, p.y = t.y;
-    p.height = narrow(v.size[1]), p.width = narrow(v.size[2]);
-    p.channels = narrow(c.channels), p.pixel = narrow(c.x.pixel);
-    p.out_width = narrow(v.out[2]), p.out_pixels = narrow(v.out[1] * v.out[2]);
-    p.rows = narrow(c.images * v.out[1] * v.out[2]), p.depth = narrow(v.kernel[1] * v.kernel[2] * c.channels);
-    p.kernel_height = narrow(v.kernel[1]), p.kernel_width = narrow(v.kernel[2]);
-    p.stride_height = narrow(v.stride[1]), p.stride_width = narrow(v.stride[2]);
-    p.dilation_height = narrow(v.dilation[1]), p.dilation_width = narrow(v.dilation[2]);
-    p.begin_height = narrow(v.begin[1]), p.begin_width = narrow(v.begin[2]);
-    p.maps = narrow(c.maps), p.y_pixel = narrow(c.y.pixel);
     p.column_tiles = (p.maps + columns - 1) / columns;
     p.packed_columns = narrow(params.packed_columns), p.packed_depth = narrow(params.packed_depth);
     p.w_is_fixed = params.w_is_fixed != 0;
@@ -86,54 +70,6 @@ struct ImplicitTile {
     static_assert(kThreads % 32 == 0 && kSliceDepth % 4 == 0 && kStages >= 2);
     static_assert(kRowStep * (kDepth / kVector) == kThreads && kDepthStep * (kColumns / 4) == kThreads);
     static_assert(kDepthCopies * kDepthStep == kDepth, "each thread copies as many rows of w");
-};
-
-// Where along the depth the copies of a thread are: a tap and a channel.
-struct DepthCursor {
-    int channel, row, column;  // row and column of the tap
-    int offset;                // of the element from that of the first tap's first channel
-    unsigned bit;              // of the tap, in masks of taps_inside
-
-    AICORE_HOST_DEVICE void start(const ImplicitConv &p, int depth) {
-        const int tap = depth / p.channels;
-        channel = depth - tap * p.channels;
-        row = tap / p.kernel_width;
-        column = tap - row * p.kernel_width;
-        update(p);
-    }
-
-    AICORE_HOST_DEVICE void advance(const ImplicitConv &p, int steps) {
-        channel += steps;
-        while (channel >= p.channels) {
-            channel -= p.channels;
-            if (++column == p.kernel_width) {
-                column = 0;
-                row++;
-            }
-        }
-        update(p);
-    }
-
-    AICORE_HOST_DEVICE void update(const ImplicitConv &p) {
-        offset = (row * p.dilation_height * p.width + column * p.dilation_width) * p.pixel + channel;
-        bit = row < p.kernel_height ? 1u << row | 1u << (16 + column) : ~0u;  // bits 15 and 31 are never set in a mask
-    }
-};
-
-// The pixel on which the window of one output lies.
-struct RowOrigin {
-    int offset;     // of the element that the first tap meets; may lie before the image
-    unsigned mask;  // which rows (low half) and columns (high half) of taps are inside
-
-    AICORE_HOST_DEVICE void start(const ImplicitConv &p, int row, bool exists) {
-        const int image = exists ? row / p.out_pixels : 0, at = exists ? row - image * p.out_pixels : 0;
-        const int out_row = at / p.out_width, out_column = at - out_row * p.out_width;
-        const int top = out_row * p.stride_height - p.begin_height, left = out_column * p.stride_width - p.begin_width;
-        offset = ((image * p.height + top) * p.width + left) * p.pixel;
-        mask = exists ? taps_inside(top, p.dilation_height, p.kernel_height, p.height) |
-                            taps_inside(left, p.dilation_width, p.kernel_width, p.width) << 16
-                      : 0u;
-    }
 };
 
 #if defined(__CUDACC__) || defined(AICORE_EMULATED_DEVICE)

@@ -1,25 +1,40 @@
 #include "launch_list.hpp"
 
+#include <cuda.h>
+
 namespace aicore {
 
 namespace {
 
-using LaunchKernel = int (*)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *,
-                             void **, void **);
+using LaunchKernel = decltype(&cuLaunchKernelEx);
 
-// cuLaunchKernel, asked of the driver when first needed: linking to libcuda would make the import need a driver.
+// cuLaunchKernelEx, asked of the driver when first needed: linking to libcuda would make the import need a driver.
 LaunchKernel driver_launch() {
     static LaunchKernel found = [] {
         void *entry = nullptr;
         cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
-        check(cudaGetDriverEntryPointByVersion("cuLaunchKernel", &entry, 12000, cudaEnableDefault, &result),
-              "looking for cuLaunchKernel");
+        check(cudaGetDriverEntryPointByVersion("cuLaunchKernelEx", &entry, 12000, cudaEnableDefault, &result),
+              "looking for cuLaunchKernelEx");
         if (result != cudaDriverEntryPointSuccess || entry == nullptr) {
-            throw CudaError(cudaErrorSymbolNotFound, "the driver has no cuLaunchKernel");
+            throw CudaError(cudaErrorSymbolNotFound, "the driver has no cuLaunchKernelEx");
         }
         return reinterpret_cast<LaunchKernel>(entry);
     }();
     return found;
+}
+
+int launch_function(const DriverFunction &f, void **arguments, cudaStream_t stream) {
+    CUlaunchAttribute early = {};
+    early.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+    early.value.programmaticStreamSerializationAllowed = 1;
+    CUlaunchConfig config = {};
+    config.gridDimX = f.grid[0], config.gridDimY = f.grid[1], config.gridDimZ = f.grid[2];
+    config.blockDimX = f.block[0], config.blockDimY = f.block[1], config.blockDimZ = f.block[2];
+    config.sharedMemBytes = f.shared;
+    config.hStream = stream;
+    config.attrs = &early;
+    config.numAttrs = f.early ? 1 : 0;
+    return driver_launch()(&config, static_cast<CUfunction>(f.function), arguments, nullptr);
 }
 
 class Event {
@@ -49,40 +64,51 @@ void need_count(std::size_t got, std::size_t wanted, const char *what) {
 
 }  // namespace
 
-CudaError::CudaError(cudaError_t error, const std::string &where)
-    : std::runtime_error(where + ": " + cudaGetErrorName(error) + ": " + cudaGetErrorString(error)), code(error) {}
+struct LaunchList::Graph {
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t executable = nullptr;
 
-void check(cudaError_t code, const char *where) {
-    if (code != cudaSuccess) {
-        cudaGetLastError();  // or the next call, of whomever, reports it again
-        throw CudaError(code, where);
+    Graph() = default;
+    Graph(const Graph &) = delete;
+    Graph &operator=(const Graph &) = delete;
+    ~Graph() {
+        if (executable != nullptr) cudaGraphExecDestroy(executable);
+        if (graph != nullptr) cudaGraphDestroy(graph);
     }
-}
 
-OnDevice::OnDevice(int device) {
-    check(cudaGetDevice(&before_), "asking for the current device");
-    check(cudaSetDevice(device), "making a device current");
-}
+    float microseconds(int repeats, cudaStream_t stream) const {
+        Event start, end;
+        start.record(stream);
+        for (int i = 0; i < repeats; i++) check(cudaGraphLaunch(executable, stream), "replaying the graph");
+        end.record(stream);
+        return 1000 * end.milliseconds_since(start) / static_cast<float>(repeats);
+    }
+};
 
-OnDevice::~OnDevice() { cudaSetDevice(before_); }
-
-LaunchList::LaunchList(int device) : device_(device) {
+LaunchList::LaunchList(int device, void *stream)
+    : device_(device), owns_stream_(stream == nullptr), stream_(static_cast<cudaStream_t>(stream)) {
     OnDevice current(device_);
-    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream");
+    if (owns_stream_) check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream");
     check(cudaEventCreateWithFlags(&ended_, cudaEventDisableTiming), "making an event");
 }
 
 LaunchList::~LaunchList() {
-    // At the end of a process the driver may be gone already; then there is nothing left to give back.
-    if (executable_ != nullptr) cudaGraphExecDestroy(executable_);
-    if (graph_ != nullptr) cudaGraphDestroy(graph_);
+    // At the end of a process the driver may be gone already; then there is nothing left to wait for or to give back.
+    try {
+        OnDevice current(device_);
+        wait_for_queued();
+    } catch (const CudaError &) {
+        queued_ = false;
+    }
+    graph_.reset();
+    bare_.reset();
     if (ended_ != nullptr) cudaEventDestroy(ended_);
-    if (stream_ != nullptr) cudaStreamDestroy(stream_);
+    if (owns_stream_ && stream_ != nullptr) cudaStreamDestroy(stream_);
     cudaGetLastError();
 }
 
 void LaunchList::add(Launch launch) {
-    if (executable_ != nullptr) throw std::logic_error("the graph is captured already");
+    if (graph_ != nullptr) throw std::logic_error("the graph is captured already");
     if (launch.kernel != nullptr) {
         const aicore_cuda_kernel &kernel = *launch.kernel;
         if (kernel.version != AICORE_CUDA_LAUNCH_VERSION) {
@@ -108,36 +134,54 @@ void LaunchList::launch(const Launch &one, cudaStream_t stream) const {
         std::vector<void *> arguments;
         for (void *const &pointer : one.pointers) arguments.push_back(const_cast<void **>(&pointer));
         if (!one.params.empty()) arguments.push_back(const_cast<unsigned char *>(one.params.data()));
-        const DriverFunction &f = one.function;
-        result = driver_launch()(f.function, f.grid[0], f.grid[1], f.grid[2], f.block[0], f.block[1], f.block[2],
-                                 f.shared, stream, arguments.data(), nullptr);
+        result = launch_function(one.function, arguments.data(), stream);
     }
     check(static_cast<cudaError_t>(result), one.label.c_str());
 }
 
-void LaunchList::capture() {
-    std::lock_guard<std::mutex> lock(busy_);
-    if (executable_ != nullptr) return;
-    OnDevice current(device_);
-    check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "beginning to capture");
+std::unique_ptr<LaunchList::Graph> LaunchList::captured(cudaStream_t stream) const {
+    auto made = std::make_unique<Graph>();
+    check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "beginning to capture");
     try {
-        for (const Launch &one : launches_) launch(one, stream_);
+        for (const Launch &one : launches_) launch(one, stream);
     } catch (...) {
         cudaGraph_t broken = nullptr;
-        cudaStreamEndCapture(stream_, &broken);
+        cudaStreamEndCapture(stream, &broken);
         if (broken != nullptr) cudaGraphDestroy(broken);
         cudaGetLastError();
         throw;
     }
-    check(cudaStreamEndCapture(stream_, &graph_), "ending to capture");
-    check(cudaGraphInstantiate(&executable_, graph_, 0), "making the graph executable");
-    check(cudaGraphUpload(executable_, stream_), "uploading the graph");
-    check(cudaStreamSynchronize(stream_), "uploading the graph");
+    check(cudaStreamEndCapture(stream, &made->graph), "ending to capture");
+    check(cudaGraphInstantiate(&made->executable, made->graph, 0), "making the graph executable");
+    check(cudaGraphUpload(made->executable, stream), "uploading the graph");
+    check(cudaStreamSynchronize(stream), "uploading the graph");
+    return made;
+}
+
+void LaunchList::capture() {
+    std::lock_guard<std::mutex> lock(busy_);
+    if (graph_ != nullptr) return;
+    OnDevice current(device_);
+    graph_ = captured(stream_);
 }
 
 // All runs use the same memory, so one on another stream must not begin before the latest has ended.
 void LaunchList::wait_for_latest(cudaStream_t stream) const {
     if (latest_ != nullptr && latest_ != stream) check(cudaStreamWaitEvent(stream, ended_, 0), "waiting for a run");
+}
+
+// The whole device, for a stream of the caller's may not exist any more.
+void LaunchList::wait_for_queued() {
+    if (!queued_) return;
+    queued_ = false;
+    check(cudaDeviceSynchronize(), "waiting for the end of runs");
+}
+
+void LaunchList::wait(void *stream) {
+    std::lock_guard<std::mutex> lock(busy_);
+    OnDevice current(device_);
+    check(cudaStreamSynchronize(static_cast<cudaStream_t>(stream)), "waiting for the end of runs");
+    queued_ = false;
 }
 
 void LaunchList::copy_in(const std::vector<void *> &inputs, cudaStream_t stream) const {
@@ -148,14 +192,29 @@ void LaunchList::copy_in(const std::vector<void *> &inputs, cudaStream_t stream)
     }
 }
 
+void LaunchList::need_open() const {
+    if (closed_) throw std::logic_error("the graph was given back");
+    if (graph_ == nullptr) throw std::logic_error("the graph is not captured yet");
+}
+
+void LaunchList::replay_on(cudaStream_t stream) {
+    if (!launches_.empty()) check(cudaGraphLaunch(graph_->executable, stream), "replaying the graph");
+}
+
+void LaunchList::count_run() {
+    replays_++;
+    if (runs_) runs_->value++;
+}
+
 void LaunchList::run(const std::vector<void *> &inputs, const std::vector<void *> &outputs, void *stream) {
     std::lock_guard<std::mutex> lock(busy_);
-    if (executable_ == nullptr) throw std::logic_error("the graph is not captured yet");
+    need_open();
     OnDevice current(device_);
     const cudaStream_t where = stream != nullptr ? static_cast<cudaStream_t>(stream) : stream_;
     wait_for_latest(where);
+    queued_ = true;
     copy_in(inputs, where);
-    if (!launches_.empty()) check(cudaGraphLaunch(executable_, where), "replaying the graph");
+    replay_on(where);
     for (const Copy &copy : outputs_) {
         void *target = outputs.at(copy.argument);
         if (target == copy.fixed || copy.bytes == 0) continue;
@@ -164,38 +223,81 @@ void LaunchList::run(const std::vector<void *> &inputs, const std::vector<void *
     if (stream == nullptr) {
         check(cudaStreamSynchronize(where), "running the graph");
         latest_ = nullptr;
+        queued_ = false;
     } else {
         check(cudaEventRecord(ended_, where), "recording the end of a run");
         latest_ = where;
     }
+    count_run();
 }
 
-std::vector<float> LaunchList::time_launches(const std::vector<void *> &inputs) {
+Outcome LaunchList::replay(void *stream) {
     std::lock_guard<std::mutex> lock(busy_);
+    if (closed_) return Outcome::closed;
+    need_open();
+    if (faults_.any()) return Outcome::faulty;
+    OnDevice current(device_);
+    queued_ = true;
+    replay_on(static_cast<cudaStream_t>(stream));
+    count_run();
+    return Outcome::done;
+}
+
+std::vector<std::pair<std::size_t, std::int64_t>> LaunchList::take_faults() {
+    std::lock_guard<std::mutex> lock(busy_);
+    return faults_.take();
+}
+
+void LaunchList::close() {
+    std::vector<std::shared_ptr<void>> kept;  // given back after the lock: what owns memory may wait for Python's lock
+    std::lock_guard<std::mutex> lock(busy_);
+    if (closed_) return;
+    OnDevice current(device_);
+    try {
+        wait_for_queued();
+    } catch (const CudaError &error) {
+        if (!error.sticky()) throw;  // on a device that is lost nothing runs
+    }
+    closed_ = true;
+    graph_.reset();
+    bare_.reset();
+    faults_.release();
+    kept.swap(kept_);
+}
+
+void LaunchList::place(const std::vector<void *> &inputs) {
+    std::lock_guard<std::mutex> lock(busy_);
+    need_open();
     OnDevice current(device_);
     wait_for_latest(stream_);
     copy_in(inputs, stream_);
-    std::vector<float> found;
+    check(cudaStreamSynchronize(stream_), "copying inputs");
+}
+
+float LaunchList::time_launch(std::size_t index) {
+    std::lock_guard<std::mutex> lock(busy_);
+    need_open();
+    OnDevice current(device_);
     Event start, end;
-    for (const Launch &one : launches_) {
-        check(cudaStreamSynchronize(stream_), "waiting for the launch before");
-        start.record(stream_);
-        launch(one, stream_);
-        end.record(stream_);
-        found.push_back(1000 * end.milliseconds_since(start));
-    }
-    return found;
+    start.record(stream_);
+    launch(launches_.at(index), stream_);
+    end.record(stream_);
+    return 1000 * end.milliseconds_since(start);
 }
 
 float LaunchList::time_replay(int repeats) {
     std::lock_guard<std::mutex> lock(busy_);
-    if (executable_ == nullptr) throw std::logic_error("the graph is not captured yet");
+    need_open();
     OnDevice current(device_);
-    Event start, end;
-    start.record(stream_);
-    for (int i = 0; i < repeats; i++) check(cudaGraphLaunch(executable_, stream_), "replaying the graph");
-    end.record(stream_);
-    return 1000 * end.milliseconds_since(start) / static_cast<float>(repeats);
+    return graph_->microseconds(repeats, stream_);
+}
+
+float LaunchList::time_bare(int repeats) {
+    std::lock_guard<std::mutex> lock(busy_);
+    need_open();
+    OnDevice current(device_);
+    if (!bare_) bare_ = captured(stream_);
+    return bare_->microseconds(repeats, stream_);
 }
 
 }  // namespace aicore

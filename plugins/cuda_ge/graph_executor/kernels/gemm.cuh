@@ -27,7 +27,7 @@ struct Gemm {
     std::int64_t c_batch[kBatchAxes];
     Tail tail;
     std::int64_t splits;      // parts that the inner axis is cut into
-    std::int64_t wide;        // 1: operands may be read 16 bytes at a time; which ones is the kernel's business
+    std::int64_t wide;        // how operands may be read 16 bytes at a time: as each kernel numbers it, 0 for not at all
     std::int64_t wide_y;      // 1: y may be written 16 bytes at a time
     std::int64_t b_constant;  // 1: no kernel writes b, so that it can be read before the kernels before have ended
     std::int64_t partial;     // 1: y is the workspace, float[splits][batch][rows][columns], without the tail

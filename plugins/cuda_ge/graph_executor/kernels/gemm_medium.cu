@@ -6,7 +6,7 @@ namespace {
 using namespace aicore;
 
 int gemm_128x128(void *const *pointers, const Gemm &gemm, cudaStream_t stream) {
-    return launch_gemm_float<Tile<4, 2, 8, 8, 8, 3, 2>>(pointers, gemm, stream);
+    return launch_gemm_float<Tile<4, 2, 8, 8, 16, 3, 2>>(pointers, gemm, stream);
 }
 AICORE_KERNEL(gemm_128x128, Gemm, 3, gemm_128x128);
 

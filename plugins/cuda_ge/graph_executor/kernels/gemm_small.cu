@@ -1,4 +1,4 @@
-// Tiles for products with few rows or columns, and for many small ones: more blocks share the work.
+// Tiles for many small products.
 #include "gemm_tile.cuh"
 
 namespace {
@@ -10,9 +10,9 @@ int gemm_64x64(void *const *pointers, const Gemm &gemm, cudaStream_t stream) {
 }
 AICORE_KERNEL(gemm_64x64, Gemm, 3, gemm_64x64);
 
-int gemm_32x32(void *const *pointers, const Gemm &gemm, cudaStream_t stream) {
-    return launch_gemm_float<Tile<2, 1, 4, 4, 32, 3, 8>>(pointers, gemm, stream);
+int gemm_32x32x4(void *const *pointers, const Gemm &gemm, cudaStream_t stream) {
+    return launch_gemm_float<Tile<2, 1, 4, 4, 32, 3, 2, 4>>(pointers, gemm, stream);
 }
-AICORE_KERNEL(gemm_32x32, Gemm, 3, gemm_32x32);
+AICORE_KERNEL(gemm_32x32x4, Gemm, 3, gemm_32x32x4);
 
 }  // namespace

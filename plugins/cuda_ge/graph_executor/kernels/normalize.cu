@@ -1,8 +1,11 @@
-// Normalisations of float32 whose statistics run over contiguous elements: layer, RMS, instance, group.
+// Normalisations whose statistics run over contiguous elements: layer, RMS, instance, group; and of batches, as given.
 //
-// The mean is subtracted before squares are summed, in a second walk that finds the row in cache: E[x^2] - E[x]^2 would
-// cancel. A group of rows shares scale and bias by a rule that differs between the ops:
-//   scale[(row / every) % count] * ... with `each` elements of a row for one entry.
+// held: a team keeps its row in registers: the mean, the mean square of what is off it, the result. The row may be the
+//       sum of two operands. (E[x^2] - E[x]^2 would cancel.)
+// long: a row too long for that is walked over three times.
+// Statistics and formula are float32, also for narrower types. Element i of a row has the entry
+//   (row % period) * stride + i / each % entries
+// of scale and bias.
 #include "../reduce/rows.cuh"
 
 namespace {
@@ -11,55 +14,171 @@ using namespace aicore;
 
 struct NormalizeParams {
     std::int64_t rows, length;
-    // Entry of scale and bias for element i of a row: (row % period) * stride + i / each % entries.
     std::int64_t period, stride, each, entries;
     std::int64_t centred;  // 0: RMS, no mean is subtracted
     float epsilon, unused;
 };
 
-// pointers: x, scale, bias or null, y, and the mean and the inverse deviation of each row, or null.
-__global__ void normalize_rows(const float *x, const float *scale, const float *bias, float *y, float *means,
-                               float *inverses, const NormalizeParams p) {
+// addend, bias, means and inverses (of the deviation) may be null.
+template <class T> struct Tensors {
+    const T *x, *addend, *scale, *bias;
+    T *y;
+    float *means, *inverses;
+
+    explicit Tensors(void *const *pointers)
+        : x(static_cast<const T *>(pointers[0])),
+          addend(static_cast<const T *>(pointers[1])),
+          scale(static_cast<const T *>(pointers[2])),
+          bias(static_cast<const T *>(pointers[3])),
+          y(static_cast<T *>(pointers[4])),
+          means(static_cast<float *>(pointers[5])),
+          inverses(static_cast<float *>(pointers[6])) {}
+
+    __device__ __forceinline__ void leave_statistics(std::int64_t row, float mean, float inverse) const {
+        if (means != nullptr) means[row] = mean;
+        if (inverses != nullptr) inverses[row] = inverse;
+    }
+};
+
+// y of a pack whose first element is number i of its row.
+template <class T, bool EACH>
+__device__ __forceinline__ void shape_pack(float *of, int i, std::int64_t first, float inverse, const Tensors<T> &on,
+                                           const NormalizeParams &p) {
+    constexpr int kWidth = Pack<T>::kWidth;
+    const std::int64_t left = p.length - i;
+    float scale[kWidth], bias[kWidth] = {};
+    if (!EACH && i >= 0 && i % kWidth == 0 && left >= kWidth) {
+        read_pack<T>(on.scale + i, 0, kWidth, 0.0f, scale);
+        if (on.bias != nullptr) read_pack<T>(on.bias + i, 0, kWidth, 0.0f, bias);
+    } else {
+#pragma unroll
+        for (int e = 0; e < kWidth; e++) {
+            if (i + e < 0 || e >= left) continue;
+            const unsigned place = static_cast<unsigned>(i + e), each = static_cast<unsigned>(p.each);
+            const std::int64_t entry = EACH ? first + place / each % static_cast<unsigned>(p.entries) : place;
+            scale[e] = widen(on.scale[entry]);
+            if (on.bias != nullptr) bias[e] = widen(on.bias[entry]);
+        }
+    }
+#pragma unroll
+    for (int e = 0; e < kWidth; e++) {
+        const float one = of[e] * inverse * scale[e];
+        of[e] = on.bias == nullptr ? one : one + bias[e];
+    }
+}
+
+// EACH: the entries of scale and bias are not simply those of the places in the row.
+template <class T, int N, bool BLOCK, bool EACH>
+__global__ void __launch_bounds__(BLOCK ? kLargestTeam : 256)
+    normalize_held(const Tensors<T> on, const NormalizeParams p, int lanes) {
+    __shared__ float shared[WARP + 1];
+    let_next_begin();
+    wait_for_previous();
+    const int lane = BLOCK ? threadIdx.x : threadIdx.x % lanes, rows = BLOCK ? 1 : blockDim.x / lanes;
+    const int mine = BLOCK ? 0 : threadIdx.x / lanes;
+    const float length = static_cast<float>(p.length);
+    for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * rows; first < p.rows;
+         first += static_cast<std::int64_t>(gridDim.x) * rows) {
+        const std::int64_t row = first + mine;
+        const bool exists = row < p.rows;  // threads without a row take part in shuffles
+        const int shift = shift_of<T>(row, p.length);
+        Held<T, N> held(lane, lanes, exists ? static_cast<int>(p.length) : 0, shift);
+        held.read(on.x + row * p.length, 0.0f);
+        if (on.addend != nullptr) held.add(on.addend + row * p.length);
+        float mean = 0.0f;
+        if (p.centred) mean = reduce_team<BLOCK, Sum>(held.template joined<Sum>(), lanes, shared) / length;
+        float squares = 0.0f;
+        held.each([&](float &x) {
+            x -= mean;
+            squares += x * x;
+        });
+        squares = reduce_team<BLOCK, Sum>(squares, lanes, shared) / length;
+        const float inverse = 1.0f / sqrtf(squares + p.epsilon);
+        const std::int64_t entry = EACH ? row % p.period * p.stride : 0;
+        if (!exists) continue;
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            const int i = held.first + k * held.step;
+            if (i < held.length) shape_pack<T, EACH>(held.of + k * held.kWidth, i, entry, inverse, on, p);
+        }
+        held.write(on.y + row * p.length);
+        if (lane == 0) on.leave_statistics(row, mean, inverse);
+    }
+}
+
+template <class T>
+__global__ void __launch_bounds__(1024) normalize_long(const Tensors<T> on, const NormalizeParams p) {
+    constexpr int kWidth = Pack<T>::kWidth;
     __shared__ float shared[WARP + 1];
     let_next_begin();
     wait_for_previous();
     for (std::int64_t row = blockIdx.x; row < p.rows; row += gridDim.x) {
-        const float *from = x + row * p.length;
-        float mean = 0.f;
+        const T *from = on.x + row * p.length, *added = on.addend == nullptr ? nullptr : on.addend + row * p.length;
+        const int shift = shift_of<T>(row, p.length);
+        const auto each = [&](auto f) {
+            walk(from, p.length, -shift, p.length, threadIdx.x, blockDim.x, 0.0f, [&](float *pack, std::int64_t at) {
+                float other[kWidth] = {};
+                if (added != nullptr) read_pack<T>(added, at, p.length, 0.0f, other);
+#pragma unroll
+                for (int e = 0; e < kWidth; e++) pack[e] += other[e];
+                f(pack, at);
+            });
+        };
+        float mean = 0.0f, squares = 0.0f;
         if (p.centred) {
-            float sum = 0.f;
-            for (std::int64_t i = threadIdx.x; i < p.length; i += blockDim.x) sum += from[i];
+            float sum = 0.0f;
+            each([&](const float *pack, std::int64_t) {
+#pragma unroll
+                for (int e = 0; e < kWidth; e++) sum += pack[e];
+            });
             mean = reduce_block<Sum>(sum, shared) / static_cast<float>(p.length);
         }
-        float squares = 0.f;
-        for (std::int64_t i = threadIdx.x; i < p.length; i += blockDim.x) {
-            const float off = from[i] - mean;
-            squares += off * off;
-        }
+        each([&](const float *pack, std::int64_t at) {
+#pragma unroll
+            for (int e = 0; e < kWidth; e++) {
+                const float off = at + e >= 0 && at + e < p.length ? pack[e] - mean : 0.0f;
+                squares += off * off;
+            }
+        });
         squares = reduce_block<Sum>(squares, shared) / static_cast<float>(p.length);
-        const float inverse = 1.f / sqrtf(squares + p.epsilon);
-        const std::int64_t first = row % p.period * p.stride;
-        for (std::int64_t i = threadIdx.x; i < p.length; i += blockDim.x) {
-            const std::int64_t entry = first + i / p.each % p.entries;
-            const float one = (from[i] - mean) * inverse * scale[entry];
-            y[row * p.length + i] = bias == nullptr ? one : one + bias[entry];
-        }
-        if (threadIdx.x == 0) {
-            if (means != nullptr) means[row] = mean;
-            if (inverses != nullptr) inverses[row] = inverse;
-        }
+        const float inverse = 1.0f / sqrtf(squares + p.epsilon);
+        const std::int64_t entry = row % p.period * p.stride;
+        each([&](float *pack, std::int64_t at) {
+#pragma unroll
+            for (int e = 0; e < kWidth; e++) pack[e] -= mean;
+            shape_pack<T, true>(pack, static_cast<int>(at), entry, inverse, on, p);
+            write_pack<T>(on.y + row * p.length, at, p.length, pack);
+        });
+        if (threadIdx.x == 0) on.leave_statistics(row, mean, inverse);
     }
 }
 
-int normalize(void *const *pointers, const NormalizeParams &p, cudaStream_t stream) {
-    if (p.rows * p.length == 0) return 0;
-    return launch_early(normalize_rows, row_blocks(p.rows), threads_for(p.length), 0, stream,
-                        static_cast<const float *>(pointers[0]), static_cast<const float *>(pointers[1]),
-                        static_cast<const float *>(pointers[2]), static_cast<float *>(pointers[3]),
-                        static_cast<float *>(pointers[4]), static_cast<float *>(pointers[5]), p);
+template <class T, int N, bool BLOCK>
+int launch_held(const Tensors<T> &on, const NormalizeParams &p, const RowPlan &plan, cudaStream_t stream) {
+    const bool simple = p.each == 1 && p.entries == p.length && p.stride == 0;
+    const auto kernel = simple ? normalize_held<T, N, BLOCK, false> : normalize_held<T, N, BLOCK, true>;
+    return launch_early(kernel, row_blocks(p.rows, plan.rows), plan.threads, 0, stream, on, p,
+                        static_cast<int>(plan.lanes));
 }
 
-AICORE_KERNEL(normalize_f32, NormalizeParams, 6, normalize);
+template <class T> int normalize(void *const *pointers, const NormalizeParams &p, cudaStream_t stream) {
+    if (p.rows * p.length == 0) return cudaSuccess;
+    const Tensors<T> on(pointers);
+    const RowPlan plan = plan_rows(p.rows, p.length, Pack<T>::kWidth, kMostPacks<T>);
+    if (plan.packs == 0) return launch_early(normalize_long<T>, row_blocks(p.rows), 1024, 0, stream, on, p);
+    if (plan.block) return launch_held<T, kMostPacks<T>, true>(on, p, plan, stream);
+    if (plan.packs == 1) return launch_held<T, 1, false>(on, p, plan, stream);
+    if (plan.packs == 2) return launch_held<T, 2, false>(on, p, plan, stream);
+    if (plan.packs == 4) return launch_held<T, 4, false>(on, p, plan, stream);
+    return launch_held<T, kMostPacks<T>, false>(on, p, plan, stream);
+}
+
+constexpr auto normalize_of_float32 = normalize<float>;
+constexpr auto normalize_of_float16 = normalize<__half>;
+constexpr auto normalize_of_bfloat16 = normalize<__nv_bfloat16>;
+AICORE_KERNEL(normalize_float32, NormalizeParams, 7, normalize_of_float32);
+AICORE_KERNEL(normalize_float16, NormalizeParams, 7, normalize_of_float16);
+AICORE_KERNEL(normalize_bfloat16, NormalizeParams, 7, normalize_of_bfloat16);
 
 struct BatchParams {
     std::int64_t count, channels, inner;

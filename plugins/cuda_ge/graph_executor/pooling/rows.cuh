@@ -1,7 +1,7 @@
-// Maximum and mean of windows over channels-last float32 images: a thread pools four channels of one output pixel.
+// Maximum and mean of windows over channels-last images: a thread pools four channels of one output pixel, in float32.
 #pragma once
 
-#include "../cnn/epilogue.cuh"
+#include "../cnn/fours.cuh"
 #include "pool.cuh"
 
 namespace aicore::pooling {
@@ -21,8 +21,8 @@ __device__ __forceinline__ float4 quotient_of(float4 a, float divisor) {
 constexpr int kRowThreads = 128;
 
 // Four channels of output pixel (row, column) of an image. Indices fit 32 bits; see rows_reason in pooling.py.
-template <bool Max>
-__device__ __forceinline__ float4 pooled(const PoolParams &p, const float *image, int row, int column) {
+template <bool Max, class T>
+__device__ __forceinline__ float4 pooled(const PoolParams &p, const T *image, int row, int column) {
     const Window &v = p.window;
     const int height = static_cast<int>(v.size[1]), width = static_cast<int>(v.size[2]);
     const int pixel = static_cast<int>(p.x.pixel);
@@ -35,15 +35,15 @@ __device__ __forceinline__ float4 pooled(const PoolParams &p, const float *image
         if (y < 0 || y >= height) continue;
         for (int b = 0, x = left; b < v.kernel[2]; b++, x += right) {
             if (x < 0 || x >= width) continue;
-            const float4 value = as_four(image + (y * width + x) * pixel);
+            const float4 value = read_four(image + (y * width + x) * pixel, 4, true);
             result = Max ? maximum_of(result, value) : sum_of(result, value);
         }
     }
     return result;
 }
 
-template <bool Max>
-__global__ void __launch_bounds__(kRowThreads) rows_kernel(const PoolParams p, const float *x, float *y) {
+template <bool Max, class T>
+__global__ void __launch_bounds__(kRowThreads) rows_kernel(const PoolParams p, const T *x, T *y) {
     let_next_begin();
     wait_for_previous();
     const Window &v = p.window;
@@ -53,10 +53,10 @@ __global__ void __launch_bounds__(kRowThreads) rows_kernel(const PoolParams p, c
     const unsigned rows = static_cast<unsigned>(v.out[1]), at = static_cast<unsigned>(index);
     const unsigned position = at / fours, channel = 4 * (at - position * fours), line = position / columns;
     Place o = {line / rows, channel, {0, line % rows, position - line * columns}};
-    const float *image = x + o.image * p.x.image + channel;
+    const T *image = x + o.image * p.x.image + channel;
     float4 result = pooled<Max>(p, image, static_cast<int>(o.at[1]), static_cast<int>(o.at[2]));
     if (!Max) result = quotient_of(result, static_cast<float>(averaged(p, o)));
-    as_four(y + 4 * index) = result;
+    write_four(y + 4 * index, result, 4, true);
 }
 
 #endif

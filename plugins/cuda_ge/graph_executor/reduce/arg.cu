@@ -1,5 +1,7 @@
-// ArgMax and ArgMin of float32 over the middle of [outer][length][inner]: a thread for each result.
+// ArgMax and ArgMin over the middle of [outer][length][inner].
 //
+// rows:    inner is 1, a row is contiguous: a warp takes it, and lanes agree by shuffles.
+// columns: a thread for each result; neighbours lie beside each other.
 // NaN counts as the extreme, and the first of equals wins, or the last if that is asked for; as in the reference.
 #include "rows.cuh"
 
@@ -11,39 +13,65 @@ struct ArgParams {
     std::int64_t outer, length, inner, largest, last;
 };
 
-// Whether b, which comes later, replaces a.
-__device__ bool replaces(float b, float a, bool largest, bool last) {
-    const bool a_is_nan = a != a, b_is_nan = b != b;
-    if (a_is_nan || b_is_nan) return b_is_nan && (!a_is_nan || last);
-    if (a == b) return last;
-    return largest ? b > a : b < a;
+struct Candidate {
+    float number;
+    std::int64_t place;
+};
+
+// The better of two, whichever comes first.
+__device__ __forceinline__ Candidate better(Candidate a, Candidate b, const ArgParams &p) {
+    const bool a_is_nan = a.number != a.number, b_is_nan = b.number != b.number;
+    const bool equal = a_is_nan ? b_is_nan : a.number == b.number;
+    if (equal) return (a.place < b.place) == (p.last == 0) ? a : b;
+    if (a_is_nan || b_is_nan) return a_is_nan ? a : b;
+    return (a.number > b.number) == (p.largest != 0) ? a : b;
 }
 
-__global__ void arg_extreme(const float *x, std::int64_t *y, const ArgParams p) {
+template <class T> __global__ void __launch_bounds__(256) arg_of_rows(const T *x, std::int64_t *y, const ArgParams p) {
+    let_next_begin();
+    wait_for_previous();
+    const int lane = threadIdx.x % WARP, warps = blockDim.x / WARP;
+    for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * warps; first < p.outer;
+         first += static_cast<std::int64_t>(gridDim.x) * warps) {
+        const std::int64_t row = first + threadIdx.x / WARP, there = row < p.outer ? row : p.outer - 1;
+        const T *from = x + there * p.length;
+        Candidate best = {Number<T>::widen(from[0]), 0};
+        for (std::int64_t i = lane; i < p.length; i += WARP) best = better(best, {Number<T>::widen(from[i]), i}, p);
+#pragma unroll
+        for (int step = WARP / 2; step > 0; step /= 2) {
+            const float number = __shfl_xor_sync(EVERYBODY, best.number, step);
+            best = better(best, {number, __shfl_xor_sync(EVERYBODY, best.place, step)}, p);
+        }
+        if (lane == 0 && row < p.outer) y[row] = best.place;
+    }
+}
+
+template <class T> __global__ void arg_of_columns(const T *x, std::int64_t *y, const ArgParams p) {
     let_next_begin();
     wait_for_previous();
     const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
     for (std::int64_t e = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; e < p.outer * p.inner; e += step) {
-        const float *from = x + e / p.inner * p.length * p.inner + e % p.inner;
-        float best = from[0];
-        std::int64_t place = 0;
-        for (std::int64_t i = 1; i < p.length; i++) {
-            const float one = from[i * p.inner];
-            if (replaces(one, best, p.largest != 0, p.last != 0)) {
-                best = one;
-                place = i;
-            }
-        }
-        y[e] = place;
+        const T *from = x + e / p.inner * p.length * p.inner + e % p.inner;
+        Candidate best = {Number<T>::widen(from[0]), 0};
+        for (std::int64_t i = 1; i < p.length; i++) best = better(best, {Number<T>::widen(from[i * p.inner]), i}, p);
+        y[e] = best.place;
     }
 }
 
-int arg(void *const *pointers, const ArgParams &p, cudaStream_t stream) {
-    if (p.outer * p.inner == 0) return 0;
-    return launch_early(arg_extreme, row_blocks((p.outer * p.inner + 127) / 128), 128, 0, stream,
-                        static_cast<const float *>(pointers[0]), static_cast<std::int64_t *>(pointers[1]), p);
+template <class T> int arg(void *const *pointers, const ArgParams &p, cudaStream_t stream) {
+    const T *x = static_cast<const T *>(pointers[0]);
+    std::int64_t *y = static_cast<std::int64_t *>(pointers[1]);
+    if (p.outer * p.inner == 0) return cudaSuccess;
+    if (p.inner > 1 || p.length < 8)
+        return launch_early(arg_of_columns<T>, row_blocks(p.outer * p.inner, 128), 128, 0, stream, x, y, p);
+    return launch_early(arg_of_rows<T>, row_blocks(p.outer, 4), 128, 0, stream, x, y, p);
 }
 
-AICORE_KERNEL(arg_extreme_f32, ArgParams, 2, arg);
+constexpr auto arg_of_float32 = arg<float>;
+constexpr auto arg_of_float16 = arg<__half>;
+constexpr auto arg_of_bfloat16 = arg<__nv_bfloat16>;
+AICORE_KERNEL(arg_extreme_float32, ArgParams, 2, arg_of_float32);
+AICORE_KERNEL(arg_extreme_float16, ArgParams, 2, arg_of_float16);
+AICORE_KERNEL(arg_extreme_bfloat16, ArgParams, 2, arg_of_bfloat16);
 
 }  // namespace

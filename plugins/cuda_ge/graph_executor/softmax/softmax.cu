@@ -1,7 +1,9 @@
-// Softmax and LogSoftmax of float32 over the middle of [outer][length][inner].
+// Softmax and LogSoftmax over the middle of [outer][length][inner]; in float32 for narrower types.
 //
-// Three walks over a row, of which the second and third find it in cache: the largest element, the sum of exponentials,
-// the result. A row that fits into registers is read once.
+// held:    a team keeps its row in registers: the largest element, the sum of exponentials, the result.
+// long:    a row too long for that is walked over twice. The first walk keeps the largest element so far and the sum of
+//          exponentials beside it, which is corrected whenever a larger one comes (Milakov and Gimelshein, 2018).
+// columns: neighbouring threads take neighbouring columns, and rows of threads share the length, as in `long`.
 #include "../reduce/rows.cuh"
 
 namespace {
@@ -12,89 +14,165 @@ struct SoftmaxParams {
     std::int64_t outer, length, inner;
 };
 
-template <bool LOG> __device__ __forceinline__ float result(float x, float largest, float sum) {
-    return LOG ? (x - largest) - logf(sum) : expf(x - largest) / sum;
+template <bool LOG, class T, int N, bool BLOCK>
+__global__ void __launch_bounds__(BLOCK ? kLargestTeam : 256) softmax_held(const T *x, T *y, const SoftmaxParams p, int lanes) {
+    __shared__ Wide<T> shared[WARP + 1];
+    let_next_begin();
+    wait_for_previous();
+    const int lane = BLOCK ? threadIdx.x : threadIdx.x % lanes, rows = BLOCK ? 1 : blockDim.x / lanes;
+    const int mine = BLOCK ? 0 : threadIdx.x / lanes;
+    for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * rows; first < p.outer;
+         first += static_cast<std::int64_t>(gridDim.x) * rows) {
+        const std::int64_t row = first + mine;
+        const bool exists = row < p.outer;  // threads without a row take part in shuffles
+        Held<T, N> held(lane, lanes, exists ? static_cast<int>(p.length) : 0, shift_of<T>(row, p.length));
+        held.read(x + row * p.length, -INFINITY);
+        const Wide<T> largest = reduce_team<BLOCK, Largest>(held.template joined<Largest>(), lanes, shared);
+        Wide<T> sum = 0;
+#pragma unroll
+        for (int i = 0; i < held.kCount; i++) {
+            const Wide<T> off = held.of[i] - largest, power = exponential(off);
+            sum += power;
+            held.of[i] = LOG ? off : power;
+        }
+        sum = reduce_team<BLOCK, Sum>(sum, lanes, shared);
+        const Wide<T> change = LOG ? -logarithm(sum) : 1 / sum;
+#pragma unroll
+        for (int i = 0; i < held.kCount; i++) held.of[i] = LOG ? held.of[i] + change : held.of[i] * change;
+        held.write(y + row * p.length);
+    }
 }
 
-constexpr int HELD = 8;  // elements of a row that one thread keeps
+// The largest of some numbers, and the sum of exponentials of their distances to it.
+template <class C> struct Running {
+    C largest, sum;
 
-// The block takes one contiguous row at a time; each thread keeps its elements.
-template <bool LOG> __global__ void softmax_held(const float *x, float *y, const SoftmaxParams p) {
-    __shared__ float shared[WARP + 1];
+    __device__ static Running none() { return {C(-INFINITY), C(0)}; }
+
+    // While everything is -infinity there is no distance; the sum stays 0.
+    __device__ __forceinline__ void add(Running other) {
+        const C both = Largest::join(largest, other.largest), base = both == C(-INFINITY) ? C(0) : both;
+        sum = sum * exponential(largest - base) + other.sum * exponential(other.largest - base);
+        largest = both;
+    }
+};
+
+template <bool LOG, class C> __device__ __forceinline__ C result(C x, const Running<C> &row) {
+    return LOG ? (x - row.largest) - logarithm(row.sum) : exponential(x - row.largest) / row.sum;
+}
+
+template <bool LOG, class T>
+__global__ void __launch_bounds__(1024) softmax_long(const T *x, T *y, const SoftmaxParams p) {
+    using C = Wide<T>;
+    constexpr int kWidth = Pack<T>::kWidth;
+    __shared__ C shared[WARP + 1];
     let_next_begin();
     wait_for_previous();
     for (std::int64_t row = blockIdx.x; row < p.outer; row += gridDim.x) {
-        float held[HELD];
-        float largest = -INFINITY;
+        const T *from = x + row * p.length;
+        T *to = y + row * p.length;
+        const int shift = shift_of<T>(row, p.length);
+        Running<C> seen = Running<C>::none();
+        walk(from, p.length, -shift, p.length, threadIdx.x, blockDim.x, C(-INFINITY), [&](const C *pack, std::int64_t) {
+            C largest = seen.largest;
 #pragma unroll
-        for (int k = 0; k < HELD; k++) {
-            const std::int64_t i = threadIdx.x + static_cast<std::int64_t>(k) * blockDim.x;
-            held[k] = i < p.length ? x[row * p.length + i] : -INFINITY;
-            largest = Largest::join(largest, held[k]);
-        }
-        largest = reduce_block<Largest>(largest, shared);
-        float sum = 0.f;
+            for (int e = 0; e < kWidth; e++) largest = Largest::join(largest, pack[e]);
+            const C base = largest == C(-INFINITY) ? C(0) : largest;
+            seen.sum *= exponential(seen.largest - base);
 #pragma unroll
-        for (int k = 0; k < HELD; k++) {
-            const std::int64_t i = threadIdx.x + static_cast<std::int64_t>(k) * blockDim.x;
-            if (i < p.length) sum += expf(held[k] - largest);
-        }
-        sum = reduce_block<Sum>(sum, shared);
+            for (int e = 0; e < kWidth; e++) seen.sum += exponential(pack[e] - base);
+            seen.largest = largest;
+        });
+        Running<C> all = {reduce_block<Largest>(seen.largest, shared), C(0)};
+        const C base = all.largest == C(-INFINITY) ? C(0) : all.largest;
+        all.sum = reduce_block<Sum>(seen.sum * exponential(seen.largest - base), shared);
+        walk(from, p.length, -shift, p.length, threadIdx.x, blockDim.x, C(0), [&](const C *pack, std::int64_t at) {
+            C results[kWidth];
 #pragma unroll
-        for (int k = 0; k < HELD; k++) {
-            const std::int64_t i = threadIdx.x + static_cast<std::int64_t>(k) * blockDim.x;
-            if (i < p.length) y[row * p.length + i] = result<LOG>(held[k], largest, sum);
-        }
+            for (int e = 0; e < kWidth; e++) results[e] = result<LOG>(pack[e], all);
+            write_pack<T>(to, at, p.length, results);
+        });
     }
 }
 
-template <bool LOG> __global__ void softmax_long(const float *x, float *y, const SoftmaxParams p) {
-    __shared__ float shared[WARP + 1];
+constexpr int kColumnThreads = 256;
+
+template <bool LOG, class T>
+__global__ void __launch_bounds__(kColumnThreads) softmax_columns(const T *x, T *y, const SoftmaxParams p) {
+    using C = Wide<T>;
+    __shared__ C largest[kColumnThreads], sums[kColumnThreads];
     let_next_begin();
     wait_for_previous();
-    for (std::int64_t row = blockIdx.x; row < p.outer; row += gridDim.x) {
-        const float *from = x + row * p.length;
-        float largest = -INFINITY, sum = 0.f;
-        for (std::int64_t i = threadIdx.x; i < p.length; i += blockDim.x) largest = Largest::join(largest, from[i]);
-        largest = reduce_block<Largest>(largest, shared);
-        for (std::int64_t i = threadIdx.x; i < p.length; i += blockDim.x) sum += expf(from[i] - largest);
-        sum = reduce_block<Sum>(sum, shared);
-        for (std::int64_t i = threadIdx.x; i < p.length; i += blockDim.x)
-            y[row * p.length + i] = result<LOG>(from[i], largest, sum);
+    const int lanes = blockDim.x, parts = blockDim.y, self = threadIdx.y * lanes + threadIdx.x;
+    const std::int64_t tiles = (p.inner + lanes - 1) / lanes;
+    for (std::int64_t tile = blockIdx.x; tile < p.outer * tiles; tile += gridDim.x) {
+        const std::int64_t column = tile % tiles * lanes + threadIdx.x;
+        const std::int64_t start = tile / tiles * p.length * p.inner + column;
+        const bool exists = column < p.inner;
+        Running<C> seen = Running<C>::none();
+        if (exists)
+            for (std::int64_t i = threadIdx.y; i < p.length; i += parts)
+                seen.add({Number<T>::widen(x[start + i * p.inner]), C(1)});
+        for (int step = parts / 2; step > 0; step /= 2) {
+            largest[self] = seen.largest;
+            sums[self] = seen.sum;
+            __syncthreads();
+            if (threadIdx.y < step) seen.add({largest[self + step * lanes], sums[self + step * lanes]});
+            __syncthreads();
+        }
+        if (threadIdx.y == 0) {
+            largest[self] = seen.largest;
+            sums[self] = seen.sum;
+        }
+        __syncthreads();
+        seen = {largest[threadIdx.x], sums[threadIdx.x]};
+        if (exists)
+            for (std::int64_t i = threadIdx.y; i < p.length; i += parts) {
+                const std::int64_t at = start + i * p.inner;
+                y[at] = Number<T>::narrow(result<LOG>(Number<T>::widen(x[at]), seen));
+            }
+        __syncthreads();  // before the next tile overwrites what others still read
     }
 }
 
-// Columns: a thread for each, neighbours beside each other.
-template <bool LOG> __global__ void softmax_columns(const float *x, float *y, const SoftmaxParams p) {
-    let_next_begin();
-    wait_for_previous();
-    const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-    for (std::int64_t e = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; e < p.outer * p.inner; e += step) {
-        const std::int64_t start = e / p.inner * p.length * p.inner + e % p.inner;
-        float largest = -INFINITY, sum = 0.f;
-        for (std::int64_t i = 0; i < p.length; i++) largest = Largest::join(largest, x[start + i * p.inner]);
-        for (std::int64_t i = 0; i < p.length; i++) sum += expf(x[start + i * p.inner] - largest);
-        for (std::int64_t i = 0; i < p.length; i++)
-            y[start + i * p.inner] = result<LOG>(x[start + i * p.inner], largest, sum);
-    }
+template <bool LOG, class T, int N, bool BLOCK>
+int launch_held(const T *x, T *y, const SoftmaxParams &p, const RowPlan &plan, cudaStream_t stream) {
+    return launch_early(softmax_held<LOG, T, N, BLOCK>, row_blocks(p.outer, plan.rows), plan.threads, 0, stream, x, y, p,
+                        static_cast<int>(plan.lanes));
 }
 
-template <bool LOG> int softmax(void *const *pointers, const SoftmaxParams &p, cudaStream_t stream) {
-    const float *x = static_cast<const float *>(pointers[0]);
-    float *y = static_cast<float *>(pointers[1]);
-    if (p.outer * p.length * p.inner == 0) return 0;
-    if (p.inner > 1)
-        return launch_early(softmax_columns<LOG>, row_blocks((p.outer * p.inner + 127) / 128), 128, 0, stream, x, y, p);
-    if (p.length > 512 * HELD) return launch_early(softmax_long<LOG>, row_blocks(p.outer), 1024, 0, stream, x, y, p);
-    unsigned threads = WARP;
-    while (static_cast<std::int64_t>(threads) * HELD < p.length) threads *= 2;
-    return launch_early(softmax_held<LOG>, row_blocks(p.outer), threads, 0, stream, x, y, p);
+template <bool LOG, class T>
+int launch_rows(const T *x, T *y, const SoftmaxParams &p, cudaStream_t stream) {
+    const RowPlan plan = plan_rows(p.outer, p.length, Pack<T>::kWidth, kMostPacks<T>);
+    if (plan.packs == 0) return launch_early(softmax_long<LOG, T>, row_blocks(p.outer), 1024, 0, stream, x, y, p);
+    if (plan.block) return launch_held<LOG, T, kMostPacks<T>, true>(x, y, p, plan, stream);
+    if (plan.packs == 1) return launch_held<LOG, T, 1, false>(x, y, p, plan, stream);
+    if (plan.packs == 2) return launch_held<LOG, T, 2, false>(x, y, p, plan, stream);
+    if (plan.packs == 4) return launch_held<LOG, T, 4, false>(x, y, p, plan, stream);
+    return launch_held<LOG, T, kMostPacks<T>, false>(x, y, p, plan, stream);
 }
 
-constexpr auto plain = softmax<false>;
-constexpr auto logarithm = softmax<true>;
+template <bool LOG, class T> int softmax(void *const *pointers, const SoftmaxParams &p, cudaStream_t stream) {
+    const T *x = static_cast<const T *>(pointers[0]);
+    T *y = static_cast<T *>(pointers[1]);
+    if (p.outer * p.length * p.inner == 0) return cudaSuccess;
+    if (p.inner == 1) return launch_rows<LOG>(x, y, p, stream);
+    const unsigned lanes = column_lanes(p.inner);
+    unsigned parts = kColumnThreads / lanes;
+    while (parts > 1 && parts / 2 >= p.length) parts /= 2;
+    return launch_early(softmax_columns<LOG, T>, row_blocks(p.outer * ((p.inner + lanes - 1) / lanes)),
+                        dim3(lanes, parts), 0, stream, x, y, p);
+}
 
-AICORE_KERNEL(softmax_f32, SoftmaxParams, 2, plain);
-AICORE_KERNEL(log_softmax_f32, SoftmaxParams, 2, logarithm);
+#define AICORE_SOFTMAX(NAME, TYPE)                                     \
+    constexpr auto softmax_of_##NAME = softmax<false, TYPE>;           \
+    constexpr auto log_softmax_of_##NAME = softmax<true, TYPE>;        \
+    AICORE_KERNEL(softmax_##NAME, SoftmaxParams, 2, softmax_of_##NAME); \
+    AICORE_KERNEL(log_softmax_##NAME, SoftmaxParams, 2, log_softmax_of_##NAME)
+
+AICORE_SOFTMAX(float32, float);
+AICORE_SOFTMAX(float16, __half);
+AICORE_SOFTMAX(bfloat16, __nv_bfloat16);
+AICORE_SOFTMAX(float64, double);
 
 }  // namespace

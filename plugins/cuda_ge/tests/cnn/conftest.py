@@ -32,7 +32,17 @@ def host_kernels(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
         pytest.skip("needs g++ to compile kernels for the host")
     library = tmp_path_factory.mktemp("host") / "host_kernels.so"
     sources = HERE.parents[1] / "graph_executor"
-    options = ["-std=c++17", "-O1", "-Wno-unknown-pragmas", "-shared", "-fPIC", "-I", str(sources)]
+    options = [
+        "-std=c++17",
+        "-O1",
+        "-Wno-unknown-pragmas",
+        "-shared",
+        "-fPIC",
+        "-I",
+        str(sources),
+        "-I",
+        str(HERE.parent / "compiled" / "headers"),
+    ]
     subprocess.run([compiler, *options, str(HERE / "host_kernels.cpp"), "-o", str(library)], check=True)
     return ctypes.CDLL(str(library))
 

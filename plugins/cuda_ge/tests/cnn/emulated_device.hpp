@@ -4,6 +4,8 @@
 // before; shared memory begins as NaN; threads run in order or in reverse. Addresses of copies are checked.
 #pragma once
 
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <ucontext.h>
 
 #include <cmath>
@@ -25,10 +27,17 @@
 #define __launch_bounds__(...)
 #define AICORE_SHARED_WORDS(NAME) float *NAME = aicore::fibre->block->shared.data()
 
+#include "kernels/scalars.cuh"
+
 struct alignas(16) float4 {
     float x, y, z, w;
 };
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+
+struct alignas(8) float2 {
+    float x, y;
+};
+inline float2 make_float2(float x, float y) { return {x, y}; }
 
 struct Index {
     int x = 0, y = 0, z = 0;
@@ -65,6 +74,13 @@ struct Cluster {
     Barrier barrier;
 };
 
+// What the lanes of a warp show each other.
+struct Warp {
+    Barrier barrier{32};
+    const float *rows[32];
+    unsigned a[32][4], b[32][2];
+};
+
 struct Copy {
     float *to;
     const float *from;  // null: zeros
@@ -77,6 +93,7 @@ struct Fibre {
     Index thread;
     Block *block = nullptr;
     Cluster *cluster = nullptr;
+    Warp *warp = nullptr;
     std::deque<std::vector<Copy>> groups;  // committed
     std::vector<Copy> open;
     bool done = false;
@@ -149,6 +166,49 @@ inline float4 read_of_block(const float *own, int rank) {
     return *reinterpret_cast<const float4 *>(from);
 }
 
+namespace tensor {
+
+inline void load_matrices(unsigned (&words)[4], const float *row) {
+    const int lane = fibre->thread.x % 32;
+    Warp &warp = *fibre->warp;
+    check_copy(row, nullptr, 4);
+    warp.rows[lane] = row;
+    wait_at(warp.barrier);
+    for (int m = 0; m < 4; m++) std::memcpy(&words[m], warp.rows[m * 8 + lane / 4] + lane % 4, 4);
+    wait_at(warp.barrier);
+}
+
+inline unsigned to_tf32(unsigned word) { return (word + 0x1000u) & ~0x1fffu; }
+
+// Number `k` of a row of 32 bytes, of which lanes hold word `k % 4` of each half, or pairs of 16-bit numbers.
+template <class T, int Words>
+float factor(const unsigned (&of_lanes)[32][Words], int row, int upper, int k, int stride) {
+    constexpr int kEach = 4 / sizeof(T);
+    const unsigned word = of_lanes[row * 4 + k / kEach % 4][upper + k / kEach / 4 * stride];
+    if (sizeof(T) == 4 && (word & 0x1fffu) != 0) fail("a factor that was not rounded to tf32");
+    T number;
+    std::memcpy(&number, reinterpret_cast<const char *>(&word) + k % kEach * sizeof(T), sizeof(T));
+    return widen(number);
+}
+
+template <class T>
+void multiply(float (&sums)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+    const int lane = fibre->thread.x % 32;
+    Warp &warp = *fibre->warp;
+    for (int i = 0; i < 4; i++) warp.a[lane][i] = a[i];
+    warp.b[lane][0] = b0;
+    warp.b[lane][1] = b1;
+    wait_at(warp.barrier);
+    for (int i = 0; i < 4; i++) {
+        const int row = lane / 4, column = lane % 4 * 2 + i % 2;
+        for (int k = 0; k < 32 / static_cast<int>(sizeof(T)); k++)
+            sums[i] += factor<T>(warp.a, row, i / 2, k, 2) * factor<T>(warp.b, column, 0, k, 1);
+    }
+    wait_at(warp.barrier);
+}
+
+}  // namespace tensor
+
 inline void run_body() {
     body(argument);
     if (!fibre->open.empty()) fail("copies that were never committed");
@@ -162,6 +222,7 @@ inline void run_cluster(int x, int y, int threads, std::size_t words) {
     cluster.blocks.resize(grid.z);
     cluster.barrier.members = threads * grid.z;
     std::vector<Fibre> fibres(threads * grid.z);
+    std::vector<Warp> warps((threads + 31) / 32 * grid.z);
     for (int z = 0; z < grid.z; z++) {
         Block &block = cluster.blocks[z];
         block.index = {x, y, z};
@@ -174,6 +235,7 @@ inline void run_cluster(int x, int y, int threads, std::size_t words) {
             one.thread = {t, 0, 0};
             one.block = &block;
             one.cluster = &cluster;
+            one.warp = &warps[z * ((threads + 31) / 32) + t / 32];
             getcontext(&one.context);
             one.context.uc_stack.ss_sp = one.stack.get();
             one.context.uc_stack.ss_size = kStack;

@@ -5,6 +5,9 @@
 #include "cnn/direct.cuh"
 #include "cnn/implicit_tiles.cuh"
 #include "cnn/pack.cuh"
+#include "cnn/tensor_conv.cuh"
+#include "kernels/tensor/pack.cuh"
+#include "kernels/tensor/product.cuh"
 #include "pooling/channels.cuh"
 #include "pooling/pool.cuh"
 #include "pooling/rows.cuh"
@@ -42,6 +45,83 @@ int run_tile_of(TileList<Tiles...>, void *const *pointers, const void *bytes) {
     using Run = int (*)(void *const *, const ImplicitParams &);
     const Run runs[] = {run_tile<Tiles>...};
     return runs[params.tile](pointers, params);
+}
+
+template <class Tile, class Problem>
+int run_tensor_tile(Problem p, int rows, std::int64_t batch, std::int64_t wanted) {
+    p.tile_rows = (rows + Tile::kRows - 1) / Tile::kRows;
+    p.tile_columns = (p.columns + Tile::kColumns - 1) / Tile::kColumns;
+    constexpr int kDepth = Tile::kChunks * tensor::kChunk<typename Problem::Element>;
+    const int stages = (p.inner + kDepth - 1) / kDepth;
+    const int split = stages == 0 ? 1 : wanted < stages ? static_cast<int>(wanted) : stages;
+    const Index blocks = {p.tile_rows * p.tile_columns * static_cast<int>(batch), 1, split};
+    run_kernel(blocks, Tile::kThreads, Tile::kSharedWords, [&] { tensor::tensor_kernel<Tile>(p); });
+    return 0;
+}
+
+template <class Problem>
+int run_tensor(std::int64_t tile, const Problem &p, int rows, std::int64_t batch, std::int64_t split) {
+    switch (tile) {
+        case 0: return run_tensor_tile<tensor::TileNumber<0>::Type>(p, rows, batch, split);
+        case 1: return run_tensor_tile<tensor::TileNumber<1>::Type>(p, rows, batch, split);
+        case 2: return run_tensor_tile<tensor::TileNumber<2>::Type>(p, rows, batch, split);
+        case 3: return run_tensor_tile<tensor::TileNumber<3>::Type>(p, rows, batch, split);
+        case 4: return run_tensor_tile<tensor::TileNumber<4>::Type>(p, rows, batch, split);
+        case 5: return run_tensor_tile<tensor::TileNumber<5>::Type>(p, rows, batch, split);
+        default: return 1;
+    }
+}
+
+// As floats, which is what copies are counted in.
+template <class T>
+Range range_of(const T *from, std::int64_t count) {
+    const auto *begin = reinterpret_cast<const float *>(from);
+    return {begin, begin + count * static_cast<std::int64_t>(sizeof(T)) / 4};
+}
+
+template <class T>
+int run_tensor_conv(void *const *pointers, const void *bytes) {
+    const auto params = params_of<TensorConvParams>(bytes);
+    const ConvParams &c = params.conv;
+    if (outputs_of(c) == 0) return 0;
+    const TensorConv<T> p = tensor_conv<T>(pointers, params);
+    readable = {range_of(p.x, c.images * c.x.image), range_of(p.w, c.groups * c.maps * p.right_pitch)};
+    return run_tensor(params.tile, p, p.rows, c.groups, params.split);
+}
+
+// The elements that strides reach, in one matrix or all of the batch.
+inline std::int64_t reach(const Gemm &gemm, const std::int64_t (&batch)[kBatchAxes], std::int64_t rows,
+                          std::int64_t stride, std::int64_t inner) {
+    std::int64_t last = (rows - 1) * stride + inner;
+    for (int axis = 0; axis < kBatchAxes; axis++) last += (gemm.batch_sizes[axis] - 1) * batch[axis];
+    return last;
+}
+
+template <class T>
+int run_tensor_product(void *const *pointers, const void *bytes) {
+    const auto params = params_of<tensor::TensorGemm>(bytes);
+    const Gemm &gemm = params.gemm;
+    if (gemm.rows == 0 || gemm.columns == 0 || gemm.batch == 0) return 0;
+    const auto p = tensor::tensor_product<T>(pointers, params);
+    readable = {range_of(p.a, reach(gemm, gemm.a_batch, gemm.rows, gemm.a_row, params.inner)),
+                range_of(p.b, reach(gemm, gemm.b_batch, gemm.columns, gemm.b_column, params.inner))};
+    return run_tensor(params.tile, p, static_cast<int>(gemm.rows), gemm.batch, gemm.splits);
+}
+
+template <class Word>
+void run_pack(void *const *pointers, const tensor::PackRows &p) {
+    Word *to = reinterpret_cast<Word *>(static_cast<char *>(pointers[p.to_at]) + p.to_byte);
+    for (std::int64_t i = 0; i < p.outer * p.rows * p.padded; i++) {
+        const std::int64_t row = i / p.padded;
+        to[i] = tensor::packed(p, static_cast<const Word *>(pointers[p.from_at]), row / p.rows, row % p.rows, i % p.padded);
+    }
+}
+
+template <int NUMBER>
+void describe_tensor(int *to) {
+    using Tile = typename tensor::TileNumber<NUMBER>::Type;
+    to[0] = Tile::kRows, to[1] = Tile::kColumns, to[2] = Tile::kThreads / 32, to[3] = 4 * Tile::kSharedWords;
+    if constexpr (NUMBER + 1 < tensor::kTiles) describe_tensor<NUMBER + 1>(to + 4);
 }
 
 // rows, columns, depth, threads and bytes of shared memory of each tile
@@ -83,10 +163,10 @@ void run_pool(void *const *pointers, const PoolParams &p) {
     }
 }
 
-template <bool Max>
+template <bool Max, class T>
 void run_channels(void *const *pointers, const PoolParams &p) {
-    const auto *x = static_cast<const float *>(pointers[0]);
-    auto *y = static_cast<float *>(pointers[1]);
+    const auto *x = static_cast<const T *>(pointers[0]);
+    auto *y = static_cast<T *>(pointers[1]);
     const int pixels = static_cast<int>(product(p.window.size)), channels = static_cast<int>(p.channels);
     const int all = static_cast<int>(p.images) * channels;
     if (p.x.channel == 1) {
@@ -109,6 +189,13 @@ std::size_t size_of_conv_depthwise() { return sizeof(DepthwiseParams); }
 std::size_t size_of_conv_implicit_sliced() { return sizeof(ImplicitParams); }
 std::size_t size_of_conv_implicit_large() { return sizeof(ImplicitParams); }
 std::size_t size_of_conv_implicit_unaligned() { return sizeof(ImplicitParams); }
+std::size_t size_of_conv_tensor_tf32() { return sizeof(TensorConvParams); }
+std::size_t size_of_conv_tensor_float16() { return sizeof(TensorConvParams); }
+std::size_t size_of_conv_tensor_bfloat16() { return sizeof(TensorConvParams); }
+std::size_t size_of_gemm_tensor_tf32() { return sizeof(tensor::TensorGemm); }
+std::size_t size_of_gemm_tensor_float16() { return sizeof(tensor::TensorGemm); }
+std::size_t size_of_gemm_tensor_bfloat16() { return sizeof(tensor::TensorGemm); }
+std::size_t size_of_pack_rows() { return sizeof(tensor::PackRows); }
 std::size_t size_of_pool_rows() { return sizeof(PoolParams); }
 std::size_t size_of_pool_channels() { return sizeof(PoolParams); }
 std::size_t size_of_pool_direct() { return sizeof(PoolParams); }
@@ -140,7 +227,7 @@ int conv_pack(void *const *pointers, const void *bytes) {
 int conv_depthwise(void *const *pointers, const void *bytes) {
     const auto params = params_of<DepthwiseParams>(bytes);
     if (outputs_of(params.conv) == 0) return 0;
-    return run_depthwise(pointers, params, [](auto kernel, std::int64_t threads, const DepthwiseConv &p) {
+    return run_depthwise(pointers, params, [](auto kernel, std::int64_t threads, const auto &p) {
         const int blocks = static_cast<int>((threads + kDepthwiseThreads - 1) / kDepthwiseThreads);
         run_kernel({blocks, 1, 1}, kDepthwiseThreads, 0, [&] { kernel(p, threads); });
         return 0;
@@ -153,6 +240,29 @@ int conv_implicit_sliced(void *const *pointers, const void *bytes) {
 int conv_implicit_large(void *const *pointers, const void *bytes) { return run_tile_of(LargeTiles{}, pointers, bytes); }
 int conv_implicit_unaligned(void *const *pointers, const void *bytes) {
     return run_tile_of(UnalignedTiles{}, pointers, bytes);
+}
+
+int conv_tensor_tf32(void *const *pointers, const void *bytes) { return run_tensor_conv<float>(pointers, bytes); }
+int conv_tensor_float16(void *const *pointers, const void *bytes) { return run_tensor_conv<__half>(pointers, bytes); }
+int conv_tensor_bfloat16(void *const *pointers, const void *bytes) {
+    return run_tensor_conv<__nv_bfloat16>(pointers, bytes);
+}
+int gemm_tensor_tf32(void *const *pointers, const void *bytes) { return run_tensor_product<float>(pointers, bytes); }
+int gemm_tensor_float16(void *const *pointers, const void *bytes) { return run_tensor_product<__half>(pointers, bytes); }
+int gemm_tensor_bfloat16(void *const *pointers, const void *bytes) {
+    return run_tensor_product<__nv_bfloat16>(pointers, bytes);
+}
+
+int pack_rows(void *const *pointers, const void *bytes) {
+    const auto p = params_of<tensor::PackRows>(bytes);
+    p.element_bytes == 2 ? run_pack<std::uint16_t>(pointers, p) : run_pack<std::uint32_t>(pointers, p);
+    return 0;
+}
+
+// rows, columns, warps and bytes of shared memory of each tile
+int tiles_of_tensor(int *to) {
+    describe_tensor<0>(to);
+    return tensor::kTiles;
 }
 
 int pool_direct(void *const *pointers, const void *bytes) {
@@ -178,17 +288,23 @@ int pool_direct(void *const *pointers, const void *bytes) {
 int pool_rows(void *const *pointers, const void *bytes) {
     const auto p = params_of<PoolParams>(bytes);
     const int blocks = static_cast<int>((outputs_of(p) / 4 + kRowThreads - 1) / kRowThreads);
-    const auto kernel = p.kind == kMaxPool ? rows_kernel<true> : rows_kernel<false>;
-    run_kernel({blocks, 1, 1}, kRowThreads, 0, [&] {
-        kernel(p, static_cast<const float *>(pointers[0]), static_cast<float *>(pointers[1]));
+    return for_float(p.element, [&](auto type) {
+        using T = typename decltype(type)::Type;
+        const auto kernel = p.kind == kMaxPool ? rows_kernel<true, T> : rows_kernel<false, T>;
+        run_kernel({blocks, 1, 1}, kRowThreads, 0, [&] {
+            kernel(p, static_cast<const T *>(pointers[0]), static_cast<T *>(pointers[1]));
+        });
+        return 0;
     });
-    return 0;
 }
 
 int pool_channels(void *const *pointers, const void *bytes) {
     const auto p = params_of<PoolParams>(bytes);
-    p.kind == kMaxPool ? run_channels<true>(pointers, p) : run_channels<false>(pointers, p);
-    return 0;
+    return for_float(p.element, [&](auto type) {
+        using T = typename decltype(type)::Type;
+        p.kind == kMaxPool ? run_channels<true, T>(pointers, p) : run_channels<false, T>(pointers, p);
+        return 0;
+    });
 }
 
 }  // extern "C"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aicore.ir import Op, Sample, TensorType
+from aicore.ir import Op, Sample, TensorType, numpy_dtype
 from aicore.kernels import Kernel
 from aicore.ops.activation import LeakyRelu, Relu
 from aicore.ops.convolution import Conv, ConvTranspose
@@ -23,7 +23,7 @@ Array = np.ndarray[Any, Any]
 Run = Callable[..., Any]
 
 DIRECT = [kernel for kernel in convolution.KERNELS if kernel.variant == "direct"]
-FAST = [kernel for kernel in convolution.KERNELS if kernel.variant != "direct"]
+FAST = [kernel for kernel in convolution.KERNELS if kernel.variant in ("implicit", "unaligned", "depthwise")]
 
 
 def identity(kernel: Kernel) -> str:
@@ -40,7 +40,7 @@ def agree(got: Any, wanted: Any, note: str = "") -> None:
     np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=2e-5, err_msg=note)
 
 
-@pytest.mark.parametrize("kernel", convolution.KERNELS, ids=identity)
+@pytest.mark.parametrize("kernel", DIRECT + FAST, ids=identity)
 def test_samples(kernel: Kernel, run_kernel: Run, reference: Run) -> None:
     compared = 0
     for sample in samples(kernel):
@@ -105,6 +105,18 @@ def test_tiles(variant: str, tile: str, split: int, run_kernel: Run, reference: 
     assert compared >= 4, "too few cases reach the kernel"
 
 
+@pytest.mark.parametrize("split", [1, 4, 8])
+@pytest.mark.parametrize("tile", ["112x128", "128x128", "56x64x4"])
+def test_strided_pixels_in_whole_tiles(tile: str, split: int, run_kernel: Run, reference: Run) -> None:
+    """The 1x1 convolution with stride 2 between two stages of a ResNet: no tile has a rest, the last pixel counts."""
+    kernel = next(k for k in FAST if k.variant == "implicit" and k.wraps is Conv)
+    rng = np.random.default_rng(9)
+    x, w = image(rng, 16, 14, 14, 128), image(rng, 256, 128, 1, 1)
+    op = ChannelsLast(Conv(strides=(2, 2)))
+    (got,) = run_kernel(kernel, op, (x, w), tile=tile, split=split)
+    agree(got, reference(op, (x, w))[0])
+
+
 DEPTHWISE: dict[str, tuple[Conv, tuple[int, ...], tuple[int, ...]]] = {
     f"{width} wide, stride {stride}, {channels} channels, {maps} maps": (
         Conv(group=channels, strides=(1, stride), pads=(1, 2, 0, 1)),
@@ -118,20 +130,23 @@ DEPTHWISE: dict[str, tuple[Conv, tuple[int, ...], tuple[int, ...]]] = {
 DEPTHWISE["dilated"] = (Conv(group=4, dilations=(2, 2)), (1, 9, 9, 4), (4, 1, 3, 3))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("note", DEPTHWISE)
-def test_depthwise(note: str, run_kernel: Run, reference: Run) -> None:
+def test_depthwise(note: str, dtype: str, run_kernel: Run, reference: Run) -> None:
     conv, x_shape, w_shape = DEPTHWISE[note]
     rng = np.random.default_rng(6)
-    x, w, b = image(rng, *x_shape), image(rng, *w_shape), image(rng, w_shape[0])
+    x, w, b = (image(rng, *shape).astype(numpy_dtype(dtype)) for shape in (x_shape, w_shape, w_shape[:1]))
     kernel = next(k for k in FAST if k.variant == "depthwise" and k.wraps is ConvAct)
     op = ChannelsLast(ConvAct(conv, Relu()))
     (got,) = run_kernel(kernel, op, (x, w, b))
-    agree(got, reference(op, (x, w, b))[0])
+    (wanted,) = reference(op, tuple(a.astype(np.float64) for a in (x, w, b)))
+    unit = {"float32": 1e-5, "float16": 2.0**-11, "bfloat16": 2.0**-8}[dtype]
+    np.testing.assert_allclose(got.astype(np.float64), wanted, rtol=2 * unit, atol=2e-5)
 
 
 @pytest.mark.parametrize("variant", ["implicit", "unaligned", "depthwise"])
 def test_constant_weights_are_packed_as_others(
-    variant: str, run_kernel: Run, host_kernels: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch
+    variant: str, host_kernels: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What Python packs is what the packing kernel makes."""
     conv = Conv(group=6) if variant == "depthwise" else Conv(group=2)
@@ -141,18 +156,19 @@ def test_constant_weights_are_packed_as_others(
     kernel = next(k for k in FAST if k.variant == variant and k.wraps is Conv)
     seen: list[Array] = []
 
-    def keep(w: Any, problem: Any, depth: int, columns: int) -> Any:
-        seen.append(convolution.packed(np, w, problem, depth, columns))
+    def keep(w: Any, pack: Callable[..., Array]) -> Array:
+        seen.append(pack(np, w))
         return seen[-1]
 
-    monkeypatch.setattr(convolution, "_packed_on_device", keep)
+    monkeypatch.setattr(convolution, "on_device", keep)
     op = ChannelsLast(conv)
     types = [TensorType("float32", a.shape) for a in (x, w)]
     (constant,) = kernel.bind(op, types, [None, w], **kernel.settings[0])  # type: ignore[misc]
     pack, _ = kernel.bind(op, types, [None, None], **kernel.settings[0])  # type: ignore[misc]
     made = np.full(seen[0].shape, np.nan, np.float32)
     pointers = (ctypes.c_void_p * 4)(None, w.ctypes.data, None, made.ctypes.data)
-    assert host_kernels.conv_pack(pointers, pack.params) == 0
+    launch = host_kernels.pack_rows if variant == "depthwise" else host_kernels.conv_pack
+    assert launch(pointers, pack.params) == 0
     np.testing.assert_array_equal(made, seen[0])
     assert len(constant.extra) == 1
 

@@ -12,7 +12,7 @@ from aicore.ir import Op, Value, as_tuple, numpy_dtype
 from aicore.kernels import Kernel
 from aicore.ops.activation import Gelu
 from aicore.ops.convolution import Conv
-from aicore.ops.fused_linear import ConvAddAct
+from aicore.ops.fused_linear import ConvAct, ConvAddAct
 from aicore.ops.layout import ChannelsLast
 from aicore.ops.pooling import AveragePool, MaxPool
 from aicore.runtime import type_of
@@ -69,6 +69,12 @@ def normal(*shape: int) -> Array:
     return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
 
 
+def as_tf32(array: Array) -> Array:
+    """Rounded to 11 significant bits, which is what factors of kernels in tf32 are."""
+    bits = array.view(np.uint32)
+    return ((bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32)
+
+
 def settled(op: Op, operands: Sequence[Array]) -> Op:
     return op.resolve(*(Value("x", type_of(a)) for a in operands))
 
@@ -81,16 +87,35 @@ def test_every_setting(note: str, fixed: bool, device: Any, reference: Run) -> N
     residual = normal(*reference(ChannelsLast(conv), (x, w))[0].shape)
     operands = (x, w, residual, b)
     op = settled(ChannelsLast(ConvAddAct(conv, Gelu())), operands)
-    (wanted,) = reference(op, operands)
+    wanted = {
+        None: reference(op, operands)[0],
+        "tf32": reference(op, (as_tf32(x), as_tf32(w), residual, b))[0],
+    }
     depth, compared = int(np.prod(w_shape[1:])), 0
     for kernel in convolution.KERNELS:
         usable = kernel.wraps is ConvAddAct and kernel.reason_against(op, *map(type_of, operands)) is None
         for settings in kernel.settings if usable else ():
             (found,) = run(device, kernel, op, operands, fixed, **settings)
             message = f"{kernel.name} {settings}"
-            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6 * depth, err_msg=message)
+            np.testing.assert_allclose(found, wanted[kernel.precision], rtol=1e-5, atol=1e-6 * depth, err_msg=message)
             compared += 1
     assert compared > 1
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("note", SHAPES)
+@pytest.mark.parametrize("fixed", [True, False], ids=["constant weights", "computed weights"])
+def test_every_setting_on_tensor_cores(note: str, fixed: bool, dtype: str, device: Any, reference: Run) -> None:
+    conv, x_shape, w_shape = SHAPES[note]
+    x, w, b = (normal(*shape).astype(numpy_dtype(dtype)) for shape in (x_shape, w_shape, w_shape[:1]))
+    kernel = next(k for k in convolution.KERNELS if k.variant == "tensor" and k.wraps is ConvAct)
+    op = settled(ChannelsLast(ConvAct(conv, Gelu())), (x, w, b))
+    (wanted,) = reference(op, tuple(a.astype(np.float64) for a in (x, w, b)))
+    unit, depth = {"float16": 2.0**-11, "bfloat16": 2.0**-8}[dtype], int(np.prod(w_shape[1:]))
+    for settings in kernel.settings:
+        (found,) = run(device, kernel, op, (x, w, b), fixed, **settings)
+        got = found.astype(np.float64)
+        np.testing.assert_allclose(got, wanted, rtol=2 * unit, atol=1e-6 * depth, err_msg=str(settings))
 
 
 def test_splits_give_the_same_bits_every_time(device: Any) -> None:
@@ -109,6 +134,8 @@ def test_samples(kernel: Kernel, dtype: str, device: Any, reference: Run) -> Non
         assert kernel.variant != "direct", "direct kernels take every floating type"
         return
     tolerance = {"float32": 2e-5, "float16": 2e-3, "bfloat16": 1.6e-2}[dtype]
+    if kernel.precision == "tf32":
+        tolerance = 2e-2  # of sums of dozens of terms near 1, each off by 2^-10
     for sample in kernel.op.samples(np.random.default_rng(3)):
         if kernel.wraps is not None and type(sample.op.inner) is not kernel.wraps:  # type: ignore[attr-defined]
             continue

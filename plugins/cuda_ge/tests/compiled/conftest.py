@@ -31,6 +31,7 @@ class Launch:
 
     name: str
     params: bytes
+    pick: tuple[int, ...] | None = None
 
 
 @pytest.fixture(name="recorded", scope="session")
@@ -39,10 +40,15 @@ def _recorded() -> Callable[..., Launch]:
     return record
 
 
-def record(name: str, params: Sequence[int | float] = (), extra: Sequence[Any] = ()) -> Launch:
+def record(
+    name: str,
+    params: Sequence[int | float] = (),
+    extra: Sequence[Any] = (),
+    pick: tuple[int, ...] | None = None,
+) -> Launch:
     from aicore_cuda_ge.calls import pack  # here, so that pytest can read this file where the plugin is not installed
 
-    return Launch(name, pack(params))
+    return Launch(name, pack(params), pick)
 
 
 @dataclass(frozen=True)
@@ -67,6 +73,8 @@ class HostKernels:
         return [_opened(result, t) for result, t in zip(results, types, strict=True)]
 
     def launch(self, launch: Launch, pointers: Sequence[Array | None]) -> None:
+        if launch.pick is not None:
+            pointers = [None if at < 0 else pointers[at] for at in launch.pick]
         addresses = (ctypes.c_void_p * len(pointers))(*(None if a is None else a.ctypes.data for a in pointers))
         status = self.library.run(
             launch.name.encode(), addresses, len(pointers), launch.params, ctypes.c_size_t(len(launch.params))

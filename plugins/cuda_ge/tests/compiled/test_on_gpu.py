@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aicore.ir import Op, Value, as_tuple
+from aicore.ir import Op, Value, as_tuple, numpy_dtype
 from aicore.kernels import Kernel, KernelTable
 from aicore.ops.activation import Gelu, Relu
 from aicore.ops.fused_linear import GemmAct, MatMulAddAct
@@ -45,7 +45,7 @@ def run(device: Any, kernel: Kernel, op: Op, operands: Sequence[Array | None], t
         pointers.append(workspace.address)
     launches = native.LaunchList(device.index)
     for call in calls:
-        launches.add_kernel(call.kernel, pointers, call.params, kernel.name)
+        launches.add_kernel(call.kernel, [*pointers, *(e.address for e in call.extra)], call.params, kernel.name)
     launches.capture()
     for _ in range(times):
         launches.run([], [])
@@ -59,6 +59,12 @@ def exact(op: Op, operands: Sequence[Array | None]) -> tuple[Array, ...]:
 
 def normal(*shape: int) -> Array:
     return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+def as_tf32(array: Array) -> Array:
+    """Rounded to 11 significant bits, which is what factors of kernels in tf32 are."""
+    bits = array.view(np.uint32)
+    return ((bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32)
 
 
 def problems() -> Iterator[tuple[Op, tuple[Array, ...]]]:
@@ -78,7 +84,8 @@ def problems() -> Iterator[tuple[Op, tuple[Array, ...]]]:
 )
 def test_products(op: Op, operands: tuple[Array, ...], device: Any) -> None:
     """Every kernel with each of its settings."""
-    (wanted,) = exact(op, operands)
+    a, b, *rest = operands
+    wanted = {None: exact(op, operands)[0], "tf32": exact(op, (as_tf32(a), as_tf32(b), *rest))[0]}
     inner = operands[0].shape[0 if getattr(getattr(op, "gemm", None), "transA", 0) else -1]
     for kernel in products.KERNELS:
         if kernel.op is not type(op) or kernel.reason_against(op, *map(type_of, operands)) is not None:
@@ -86,7 +93,28 @@ def test_products(op: Op, operands: tuple[Array, ...], device: Any) -> None:
         for settings in kernel.settings:
             (found,) = run(device, kernel, op, operands, **settings)
             message = f"{kernel.name} {settings}"
-            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=2e-6 * inner, err_msg=message)
+            np.testing.assert_allclose(found, wanted[kernel.precision], rtol=1e-5, atol=2e-6 * inner, err_msg=message)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize(
+    ("op", "operands"),
+    list(problems()),
+    ids=lambda x: type(x).__name__ if isinstance(x, Op) else str([a.shape for a in x]),
+)
+def test_narrow_products(op: Op, operands: tuple[Array, ...], dtype: str, device: Any) -> None:
+    narrow = tuple(a.astype(numpy_dtype(dtype)) for a in operands)
+    (wanted,) = ReferenceEvaluator(KernelTable(all_kernels()))(op, *(a.astype(np.float64) for a in narrow))
+    unit = {"float16": 2.0**-11, "bfloat16": 2.0**-8}[dtype]
+    inner = operands[0].shape[0 if getattr(getattr(op, "gemm", None), "transA", 0) else -1]
+    for kernel in products.KERNELS:
+        if kernel.op is not type(op) or kernel.reason_against(op, *map(type_of, narrow)) is not None:
+            continue
+        for settings in kernel.settings:
+            (found,) = run(device, kernel, op, narrow, **settings)
+            message = f"{kernel.name} {settings}"
+            got = found.astype(np.float64)
+            np.testing.assert_allclose(got, wanted, rtol=2 * unit, atol=2e-6 * inner, err_msg=message)
 
 
 def test_splits_give_the_same_bits_every_time(device: Any) -> None:

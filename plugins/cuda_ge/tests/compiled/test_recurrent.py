@@ -19,7 +19,7 @@ from aicore_cuda_ge.kernels._machine import Machine
 
 Array = np.ndarray[Any, Any]
 OLDER = Machine(multiprocessors=68, capability=80, shared_bytes=100 << 10)
-FILES = (*(f"kernels/gemm_{name}.cu" for name in ("large", "medium", "small")), "rnn/recurrent.cu")
+FILES = (*(f"kernels/gemm_{name}.cu" for name in ("large", "medium", "small", "sliced")), "rnn/recurrent.cu")
 
 
 @pytest.fixture(scope="module")

@@ -53,4 +53,4 @@ def test_the_estimate_grows_with_the_bytes(pointwise: object) -> None:
 
 def test_kernels_run_from_plans_only(pointwise: object) -> None:
     with pytest.raises(NotImplementedError, match="Relu"):
-        pointwise.compute(Relu(), None, out=None)
+        pointwise.run_from_plan(Relu(), None, out=None)

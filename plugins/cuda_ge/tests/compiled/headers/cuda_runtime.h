@@ -21,9 +21,15 @@
 #define __device__
 #define __host__
 #define __forceinline__ inline
+#define __noinline__
 #define __launch_bounds__(...)
 #define __shared__ thread_local  // there is one host thread, so fibers share it
 #define __align__(BYTES) __attribute__((aligned(BYTES)))
+
+struct alignas(16) uint4 {
+    unsigned x, y, z, w;
+};
+inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 
 struct alignas(16) float4 {
     float x, y, z, w;
@@ -49,7 +55,7 @@ struct Fiber {
     ucontext_t context;
     State state = State::kReady;
     dim3 index;
-    float shown = 0;
+    double shown = 0;
 };
 
 struct Block {
@@ -138,16 +144,20 @@ inline void run_block(const dim3 &threads, const std::function<void()> &body) {
 
 inline void __syncthreads() { host::wait(host::State::kAtBlock); }
 
-inline float __shfl_xor_sync(unsigned, float value, unsigned mask) {
+inline void __syncwarp() { host::wait(host::State::kAtWarp); }
+
+// Of floats, doubles, and integers that a double holds.
+template <class T> T __shfl_xor_sync(unsigned, T value, unsigned mask) {
     const std::size_t self = host::block->current;
-    host::block->fibers[self].shown = value;
+    host::block->fibers[self].shown = static_cast<double>(value);
     host::wait(host::State::kAtWarp);
-    const float other = host::block->fibers[self ^ mask].shown;
+    const double other = host::block->fibers[self ^ mask].shown;
     host::wait(host::State::kAtWarp);
-    return other;
+    return static_cast<T>(other);
 }
 
-enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1 };
+enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorUnknown = 999 };
+enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal = 1, cudaStreamCaptureModeRelaxed = 2 };
 enum cudaMemcpyKind { cudaMemcpyDeviceToDevice };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
 using cudaStream_t = void *;
@@ -166,6 +176,12 @@ struct cudaLaunchConfig_t {
     cudaLaunchAttribute *attrs;
     unsigned numAttrs;
 };
+
+inline cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode *mode) {
+    static cudaStreamCaptureMode current = cudaStreamCaptureModeThreadLocal;
+    std::swap(current, *mode);
+    return cudaSuccess;
+}
 
 template <class K>
 cudaError_t cudaFuncSetAttribute(K, cudaFuncAttribute, int) {

@@ -1,0 +1,42 @@
+"""Normalisations with what comes before them in one kernel: each op is its decomposition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from aicore.ir.attributes import op_class
+from aicore.ir.builder import Namespace
+from aicore.ir.op import Op, Sample
+from aicore.ops._pointwise import SPECIAL, floats
+from aicore.ops.normalization import LayerNormalization, RMSNormalization
+
+
+@op_class
+class AddNormalization(Op):
+    """normalization(a + b, scale, bias) in one kernel, as after the residual of a transformer's layer."""
+
+    normalization: LayerNormalization | RMSNormalization
+
+    def n_outputs(self) -> int:
+        return self.normalization.n_outputs()
+
+    def decompose(self, op: Namespace, a: Any, b: Any, scale: Any, bias: Any = None) -> Any:
+        return op.apply(self.normalization, op.Add(a, b), scale, bias)
+
+    @classmethod
+    def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
+        a, b, scale, bias = floats(rng, (2, 3, 5)), floats(rng, (2, 3, 5)), floats(rng, (5,)), floats(rng, (5,))
+        layer = cls(LayerNormalization(axis=2))
+        yield Sample(layer, (a, b, scale, bias), constant=(2, 3), note="constant parameters")
+        yield Sample(layer, (a, b, scale), note="no bias")
+        yield Sample(layer, (a, floats(rng, (3, 1)), scale, bias), note="broadcast")
+        yield Sample(cls(RMSNormalization(axis=2, epsilon=0.1)), (a, b, scale), note="root mean square")
+        yield Sample(layer, (a + 1000, b, scale, bias), note="a large mean")
+        yield Sample(layer, (a[:0], b[:0], scale, bias), note="zero size")
+        special = np.stack([SPECIAL, floats(rng, (7,))])
+        flat = cls(replace(layer.normalization, axis=1))
+        yield Sample(flat, (special, special[::-1].copy(), floats(rng, (7,))), note="NaN, infinity")

@@ -1,0 +1,129 @@
+"""One plan on fixed memory: its launches captured as graphs, with what cannot be captured between them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+from aicore.errors import ExecutionError
+from aicore.runtime import Plan
+from aicore_cuda_ge import _graph_executor as native
+from aicore_cuda_ge.builder import Bound, Builder
+from aicore_cuda_ge.calls import Call
+from aicore_cuda_ge.failures import told
+from aicore_cuda_ge.profiler import Mark
+
+if TYPE_CHECKING:
+    from aicore_cuda_ge.device import CudaDevice
+
+QUEUED, CLOSED, FAULTY = 0, 1, 2
+"""What came of queueing a run: it will run; the graph was given back before; an earlier run found faulty data."""
+
+
+class Capture:
+    """Memory for one run at a time, and the graphs over it.
+
+    runs: counts those that were done or queued.
+    bound: arrays that take the place of memory of its own, where they are aligned as kernels expect; others are copied
+        from and to. `queue` and `wait` are for these. Without, `run` copies between its own and the caller's.
+    nbytes: of memory that it holds.
+    Raises what Builder raises.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        device: CudaDevice,
+        calls: Sequence[tuple[Call, ...]],
+        runs: native.Counter,
+        bound: Bound | None = None,
+    ) -> None:
+        with device.current():
+            built = Builder(plan, device, calls, bound)
+        self.nbytes = built.nbytes
+        self._steps = [str(step.node) for step in plan.steps]
+        self._index = device.index
+        self._stream = built.first.stream if bound is None else bound.stream
+        self._parts = built.parts
+        self._first, self._last = built.first, built.last
+        self._places = built.places
+        self._reports = built.reports
+        self._last.count_in(runs)
+        self._whole = self._first is self._last
+
+    @property
+    def replays(self) -> int:
+        return self._last.replays
+
+    def run(self, inputs: list[int], outputs: list[int]) -> None:
+        """One run to its end, between arrays of the caller at these addresses."""
+        with self.told("running"):
+            if self._whole:
+                self._first.run(inputs, outputs)
+            else:
+                for part in self._parts:
+                    part.run(inputs, outputs, self._stream)
+                native.synchronize_stream(self._index, self._stream)
+        if self._reports:
+            self.check_faults()
+
+    @property
+    def queue(self) -> Callable[[int], int]:
+        """Queues one run between the arrays that are bound, on their stream: QUEUED, or CLOSED, or FAULTY."""
+        return self._first.replay if self._whole else self._replay_parts
+
+    def _replay_parts(self, stream: int) -> int:
+        return next((outcome for part in self._parts if (outcome := part.replay(stream))), QUEUED)
+
+    def wait(self) -> None:
+        """Wait for the runs that were queued. Raises ExecutionError for what went wrong in them."""
+        with self.told("running"):
+            for part in self._parts:
+                part.wait(self._stream)
+        self.check_faults()
+
+    def check_faults(self) -> None:
+        """Raise ExecutionError for the first that a kernel found wrong in the data of runs that ended."""
+        found = [(place, *fault) for place, part in enumerate(self._parts) for fault in part.take_faults()]
+        if found:
+            place, number, value = found[0]
+            label, text = self._reports[place, number]
+            raise ExecutionError(f"{label}: {text.format(value=value)}")
+
+    def close(self) -> None:
+        """Wait, and give memory and graphs back."""
+        for part in self._parts:
+            part.close()
+
+    def seconds(self, inputs: list[int], mark: Mark) -> list[float]:
+        """Of each step of the plan, launched alone, on these inputs; poisoning, which is no step, aside."""
+        taken = [0.0] * len(self._steps)
+        with self.told("profiling"):
+            self._first.place(inputs)
+            for place in self._places:
+                with mark(self._steps[place.step] if place.step >= 0 else "poison"):
+                    spent = place.part.time_launch(place.index) * 1e-6
+                if place.step >= 0:
+                    taken[place.step] += spent
+        return taken
+
+    def time_replay(self, repeats: int, bare: bool = False) -> float:
+        """Seconds of one replay, the mean of many in a row. bare: of a graph with nothing of aicore around it."""
+        if self._whole:
+            return float((self._first.time_bare if bare else self._first.time_replay)(repeats)) * 1e-6
+        start = time.perf_counter()
+        for _ in range(repeats):
+            for part in self._parts:
+                part.replay(self._stream)
+        native.synchronize_stream(self._index, self._stream)
+        return (time.perf_counter() - start) / repeats
+
+    def _named(self) -> str:
+        few = ", ".join(self._steps[:3])
+        return few if len(self._steps) <= 3 else f"{few} and {len(self._steps) - 3} more"
+
+    def told(self, doing: str) -> AbstractContextManager[None]:
+        """Raise what CUDA reports as ExecutionError naming the nodes."""
+        return told(f"{doing} {self._named()}")
