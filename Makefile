@@ -15,11 +15,13 @@ DEMO := .venv-demo
 OCR := .venv-ocr
 CUDA := .venv-cuda
 CUDA_BUILD := .venv-cuda-build
+TOY := plugins/cuda_ge/tests/toy_plugin
 CUDA_SOURCES := plugins/cuda_ge/pyproject.toml plugins/cuda_ge/CMakeLists.txt \
 	$(shell find plugins/cuda_ge/cmake plugins/cuda_ge/graph_executor -type f)
-PROJECTS := pyproject.toml plugins/cpu_numpy/pyproject.toml tests/fake_gpu/pyproject.toml
+PROJECTS := pyproject.toml plugins/cpu_numpy/pyproject.toml plugins/int8_quant/pyproject.toml tests/fake_gpu/pyproject.toml
 PIP := -m pip --disable-pip-version-check
 BACKENDS := -e plugins/cpu_numpy -e tests/fake_gpu
+PLUGINS := $(BACKENDS) -e plugins/int8_quant
 
 define make_venv
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "aicore needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; try make PYTHON=python3.12")'
@@ -58,8 +60,9 @@ cuda: AICORE_CUDA_ARCHITECTURES ?= 75;90a
 cuda:  ## compile the CUDA plugin from nothing and import it; needs neither a GPU nor a CUDA toolkit
 	$(call make_venv,$(CUDA_BUILD))
 	@AICORE_CUDA_TOOLKIT='$(AICORE_CUDA_TOOLKIT)' AICORE_CUDA_ARCHITECTURES='$(AICORE_CUDA_ARCHITECTURES)' \
-		$(CUDA_BUILD)/bin/python $(PIP) install --quiet -e . -e plugins/cpu_numpy ./plugins/cuda_ge
+		$(CUDA_BUILD)/bin/python $(PIP) install --quiet -e . -e plugins/cpu_numpy ./plugins/cuda_ge ./$(TOY)
 	@$(CUDA_BUILD)/bin/python -c 'import aicore_cuda_ge.plugin as p; print(len(p.register_kernels()), "kernels")'
+	@$(CUDA_BUILD)/bin/python -c 'import aicore_toy_cuda.plugin as p; print(p.register_kernels())'
 	$(CUDA_BUILD)/bin/aicore plugins doctor cuda_ge || test $$? -eq 2  # 2: it is healthy, but there is no GPU
 
 lint: $(VENV)/.stamp  ## check style and layout
@@ -87,7 +90,7 @@ clean:  ## remove environments, caches and builds
 # An environment is made anew when a pyproject changes, so that it never holds what is no longer asked for.
 $(VENV)/.stamp: $(PROJECTS)
 	$(call make_venv,$(VENV))
-	@$(VENV)/bin/python $(PIP) install --quiet -e '.[test,dev,bench]' $(BACKENDS)
+	@$(VENV)/bin/python $(PIP) install --quiet -e '.[test,dev,bench]' $(PLUGINS)
 	@touch $@
 
 # The clients come without their dependencies: those name onnxruntime, and the demo is to run without it.
@@ -108,5 +111,5 @@ $(OCR)/.stamp: $(PROJECTS)
 # Editable: only what nvcc and g++ read is compiled again. The compiler is the one that AICORE_CUDA_TOOLKIT says.
 $(CUDA)/.stamp: $(PROJECTS) $(CUDA_SOURCES)
 	$(call make_venv,$(CUDA))
-	@$(CUDA)/bin/python $(PIP) install --quiet -e '.[test]' -e plugins/cpu_numpy -e 'plugins/cuda_ge$(CUPY:%=[%])'
+	@$(CUDA)/bin/python $(PIP) install --quiet -e '.[test]' -e plugins/cpu_numpy -e 'plugins/cuda_ge$(CUPY:%=[%])' ./$(TOY)
 	@touch $@

@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from aicore import compat, onnx_backend
     from aicore.api import compile, load  # the public name, aicore.compile
+    from aicore.bound import BoundProgram
     from aicore.errors import AicoreError
     from aicore.ir import Graph
-    from aicore.program import BoundProgram, Program
+    from aicore.program import Program
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "AicoreError": "aicore.errors",
-    "BoundProgram": "aicore.program",
+    "BoundProgram": "aicore.bound",
     "Graph": "aicore.ir",
     "Program": "aicore.program",
     "compile": "aicore.api",

@@ -8,7 +8,15 @@ from os import PathLike
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from aicore.collector import collector_at_rest
-from aicore.config import FallbackPolicy, TunePolicy, from_environment, parse_fallback, parse_tune
+from aicore.config import (
+    FallbackPolicy,
+    Precision,
+    TunePolicy,
+    from_environment,
+    parse_fallback,
+    parse_precision,
+    parse_tune,
+)
 from aicore.errors import ConfigError
 from aicore.ir import Graph, Op, TensorType, substitute, symbols, verify, walk_graphs
 from aicore.kernels import REFERENCE, KernelTable, Selector
@@ -63,6 +71,7 @@ def compile(  # the public name, aicore.compile
     reuse_memory: bool = True,
     poison: bool | None = None,
     kernels: Mapping[str, str] | None = None,
+    precision: Precision = "float32",
     threads: int | None = None,
     tune: TunePolicy | Measure | None = None,
     capacity: int = 32,
@@ -78,6 +87,8 @@ def compile(  # the public name, aicore.compile
     reuse_memory: False gives every buffer memory of its own.
     poison: fill dead buffers with NaN patterns; None means AICORE_DEBUG.
     kernels: variant by op (`{"Conv": "im2col"}`) or by node name, instead of the selector's choice.
+    precision: `float32` keeps all its digits; `tf32` lets kernels round factors of products of float32 numbers to 11
+        significant bits, on devices that have kernels which do so.
     threads: how many a run may keep busy on the host; None means AICORE_THREADS, else as many as there are cores.
     tune: `off`, `cached` (use what `aicore tune` measured), `measure` (also measure what is missing, on the first call
         of each set of shapes), or a Measure with details; None means AICORE_TUNE.
@@ -97,10 +108,11 @@ def compile(  # the public name, aicore.compile
     name, why = registry.default_target() if target is None else (target, "")
     if why:
         _log.info("%s", why)
-    table = KernelTable(registry.kernels)
+    table = KernelTable.of_precision(registry.kernels, parse_precision(precision))
     _check_overrides(kernels or {}, table, graph)
     measure = _measure_of(tune, config.tune)
-    build = _BackendBuilder(registry, table, kernels or {}, None if measure is None else TuningStore.of(config))
+    store = None if measure is None else TuningStore.of(config)
+    build = _BackendBuilder(registry, table, kernels or {}, store, precision)
     backend = build(name)
     options = Options(
         fallback=parse_fallback(fallback) if fallback is not None else config.fallback,
@@ -188,16 +200,22 @@ class _BackendBuilder:
     """Backends of one program; each has its own constants, so that they are freed with the program."""
 
     def __init__(
-        self, registry: PluginRegistry, table: KernelTable, overrides: Mapping[str, str], store: TuningStore | None
+        self,
+        registry: PluginRegistry,
+        table: KernelTable,
+        overrides: Mapping[str, str],
+        store: TuningStore | None,
+        precision: Precision,
     ) -> None:
         self._registry = registry
         self._table = table
         self._overrides = overrides
         self._store = store
+        self._precision: Precision = precision
 
     def __call__(self, name: str) -> Backend:
         record, device = self._registry.devices()[self._registry.device_name(name)]
-        tuned = None if self._store is None else Chooser(self._store, device)
+        tuned = None if self._store is None else Chooser(self._store, device, self._precision)
         selector = Selector(self._table, device.kind, self._overrides, tuned)
         return Backend(device, self._registry.launcher(name), selector, Constants(device), record.name)
 

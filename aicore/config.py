@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast, get_args
 
 from aicore.errors import ConfigError
+from aicore.records import dataclass
 
 FallbackPolicy = Literal["error", "warn", "quiet"]
 TunePolicy = Literal["off", "cached", "measure"]
+Precision = Literal["float32", "tf32"]
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"", "0", "false", "no", "off"})
 _UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
@@ -27,12 +29,14 @@ _NAMES = frozenset(
         "AICORE_MEMORY_LIMIT",
         "AICORE_THREADS",
         "AICORE_TUNE",
+        "AICORE_GRAPHS",
+        "AICORE_NVTX",
         "AICORE_DEBUG",
     }
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Config:
     """What the environment asks for.
 
@@ -46,6 +50,8 @@ class Config:
     memory_limit: bytes that one run may take; None means what the system has left.
     threads: how many a run may keep busy on the host; None means as many as there are cores to use.
     tune: `off` ignores what was measured, `cached` uses it, `measure` also measures what is missing.
+    graphs: how many captured graphs, each with the memory of a run, a device keeps for runs to come.
+    nvtx: mark runs for NVIDIA's profilers.
     debug: verify the whole graph after each pass, poison dead buffers, keep full tracebacks in the CLI.
     """
 
@@ -58,6 +64,8 @@ class Config:
     memory_limit: int | None = None
     threads: int | None = None
     tune: TunePolicy = "cached"
+    graphs: int = 64
+    nvtx: bool = False
     debug: bool = False
 
 
@@ -81,8 +89,23 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Config:
         memory_limit=_bytes(env.get("AICORE_MEMORY_LIMIT", "").strip(), "AICORE_MEMORY_LIMIT"),
         threads=_count(env.get("AICORE_THREADS", "").strip(), "AICORE_THREADS"),
         tune=parse_tune(env.get("AICORE_TUNE", "").strip() or "cached", "AICORE_TUNE"),
+        graphs=_count(env.get("AICORE_GRAPHS", "").strip(), "AICORE_GRAPHS", "graphs") or 64,
+        nvtx=parse_bool(env.get("AICORE_NVTX", ""), "AICORE_NVTX"),
         debug=parse_bool(env.get("AICORE_DEBUG", ""), "AICORE_DEBUG"),
     )
+
+
+def cache_folder(config: Config) -> Path:
+    """The folder of caches: the one that is asked for, else the platform's user cache folder."""
+    if config.cache_dir is not None:
+        return config.cache_dir
+    on_linux = sys.platform == "linux"
+    if on_linux:  # as platformdirs says, whose import takes longer than to read what is kept there
+        folder = os.environ.get("XDG_CACHE_HOME", "").strip() or os.path.expanduser("~/.cache")
+        return Path(folder) / "aicore"
+    from platformdirs import user_cache_path
+
+    return user_cache_path("aicore", appauthor=False)
 
 
 def parse_bool(text: str, name: str) -> bool:
@@ -109,6 +132,13 @@ def parse_tune(text: str, name: str = "tune") -> TunePolicy:
     return cast(TunePolicy, text)
 
 
+def parse_precision(text: str) -> Precision:
+    """The precision that `text` names; raises ConfigError listing the choices for anything else."""
+    if text not in get_args(Precision):
+        raise ConfigError(f"precision={text!r} is not known; choose from {', '.join(get_args(Precision))}")
+    return cast(Precision, text)
+
+
 def child_environment() -> dict[str, str]:
     """The environment for a child process that loads plugins: it must not start children of its own for that."""
     return {**os.environ, "AICORE_PLUGIN_TIMEOUT": "0"}
@@ -124,11 +154,11 @@ def _seconds(text: str, name: str) -> float:
     return seconds
 
 
-def _count(text: str, name: str) -> int | None:
+def _count(text: str, name: str, what: str = "threads") -> int | None:
     if not text:
         return None
     if not (text.isascii() and text.isdigit() and len(text) <= 9 and int(text) > 0):
-        raise ConfigError(f"{name}={text!r} is no number of threads; choose 1 or more")
+        raise ConfigError(f"{name}={text!r} is no number of {what}; choose 1 or more")
     return int(text)
 
 

@@ -43,6 +43,10 @@ class ExecutionError(AicoreError):
     """A kernel failed while a program ran; names kernel, node and shapes."""
 
 
+class OutOfMemoryError(ExecutionError):
+    """A run or a program needs more memory than is left; smaller ones run afterwards as before."""
+
+
 class TuningError(AicoreError):
     """Measured times cannot be kept, or a file of them cannot be used."""
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from aicore.errors import ExecutionError, InputError
+from aicore.bound import Bindable, BoundProgram, bind
+from aicore.errors import InputError, OutOfMemoryError
 from aicore.ir import Graph, TensorType
-from aicore.runtime import HOST, Device, Explanation, Placement, Plan, Profile, Specialised, Specialiser, type_of
+from aicore.runtime import HOST, Device, Explanation, Placement, Plan, Profile, Specialised, Specialiser
 from aicore.runtime.explanation import plans_of
 from aicore.runtime.feeds import check_shapes, read_feeds, read_shapes
 
@@ -33,6 +34,7 @@ class Program:
         self.device = device
         self.target = target
         self._specialiser = specialiser
+        self._on_device = specialiser.at_home(device.name)  # for arrays that are there before and after a run
         self._reports = reports
         self._latest: Specialised | None = None
 
@@ -68,18 +70,30 @@ class Program:
         try:
             results = self._specialise(arrays).run(self._entering(arrays))
         except MemoryError as error:
-            raise ExecutionError(f"no memory is left for the run: {error}") from error
+            raise OutOfMemoryError(f"no memory is left for the run: {error}") from error
         names = [name for name, _ in self.graph.outputs]
         named = dict(zip(names, self._leaving(results), strict=True))
         return named if outputs is None else {name: named[name] for name in outputs}
 
-    def bind(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> BoundProgram:
+    def bind(
+        self, inputs: Mapping[str, Any], outputs: Mapping[str, Any] | None = None, *, stream: Any = None
+    ) -> BoundProgram:
         """A call that reads and writes the caller's arrays each time, without copies where the device allows it.
 
-        inputs, outputs: dense NumPy arrays for all inputs and all outputs, of the right types.
+        inputs, outputs: dense arrays in C order for all inputs and all outputs, of the right types: NumPy's, or arrays
+            of the program's device with DLPack or `__cuda_array_interface__`, such as those of CuPy and PyTorch.
+            outputs=None makes them, where the inputs are.
+        stream: for arrays of a device, where runs are queued: a stream of CuPy, PyTorch or Numba, or its address. None
+            is the one that libraries use when told nothing: CUDA's legacy default stream. A run returns at once, and
+            what is queued there later sees its results.
         Raises InputError naming what does not fit.
         """
-        return BoundProgram(self, inputs, outputs)
+        if outputs is not None:
+            self._check_outputs(outputs)
+            if not isinstance(outputs, Mapping):
+                raise InputError(f"outputs must map names to arrays, got {type(outputs).__name__}")
+        program = Bindable(self.graph, self.device, self._specialise, self._specialise_on_device, self._run_into)
+        return bind(program, inputs, outputs, stream)
 
     def specialise(self, shapes: Mapping[str, Sequence[int]]) -> None:
         """Compile ahead for inputs of these shapes. Raises InputError when one does not fit."""
@@ -122,11 +136,15 @@ class Program:
     @property
     def steps_run(self) -> int:
         """Steps that devices ran for this program so far, by specialisations that are still kept."""
-        return sum(specialised.steps_run for specialised in self._specialiser.kept())
+        return sum(specialised.steps_run for specialised in self._kept())
 
     def release(self) -> None:
         """Give back memory that no run is using; the next run takes it again."""
         self._specialiser.release()
+        self._on_device.release()
+
+    def _kept(self) -> list[Specialised]:
+        return [*self._specialiser.kept(), *self._on_device.kept()]
 
     def _check_outputs(self, names: Iterable[str]) -> None:
         known = list(self.outputs)
@@ -136,13 +154,22 @@ class Program:
         if unknown:
             raise InputError(f"no such output {unknown[0]!r}; the program has {', '.join(map(repr, known))}")
 
-    def _specialise(self, arrays: Sequence[Array]) -> Specialised:
+    def _run_into(self, specialised: Specialised, inputs: Sequence[Array], into: Sequence[Array]) -> Sequence[Array]:
+        return self._leaving(specialised.run(self._entering(inputs), into))
+
+    def _specialise(self, arrays: Sequence[Any]) -> Specialised:
+        return self._specialised_by(self._specialiser, arrays)
+
+    def _specialise_on_device(self, arrays: Sequence[Any]) -> Specialised:
+        return self._specialised_by(self._on_device, arrays)
+
+    def _specialised_by(self, specialiser: Specialiser, arrays: Sequence[Any]) -> Specialised:
         inputs = self.graph.inputs
         signature = tuple([TensorType(v.dtype, a.shape) for v, a in zip(inputs, arrays, strict=True)])
-        specialised = self._specialiser.find(signature)
+        specialised = specialiser.find(signature)
         if specialised is None:  # shapes that are known are known to fit
             check_shapes(inputs, [array.shape for array in arrays])
-            specialised = self._specialiser.get(signature)
+            specialised = specialiser.get(signature)
         self._latest = specialised
         return specialised
 
@@ -157,62 +184,3 @@ class Program:
 
     def _leaving(self, results: Sequence[Any]) -> Sequence[Array]:
         return results if self._specialiser.home == HOST else [self.device.download(array) for array in results]
-
-
-class BoundProgram:
-    """A program with arrays fixed; `run` reads the inputs as they are then, and overwrites the outputs."""
-
-    def __init__(self, program: Program, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
-        program._check_outputs(outputs)
-        if not isinstance(outputs, Mapping):
-            raise InputError(f"outputs must map names to arrays, got {type(outputs).__name__}")
-        missing = [name for name in program.outputs if name not in outputs]
-        if missing:
-            raise InputError(f"no array for output {missing[0]!r}: {program.outputs[missing[0]]}")
-        if not isinstance(inputs, Mapping):
-            raise InputError(f"inputs must map names to arrays, got {type(inputs).__name__}")
-        for name, array in (*inputs.items(), *outputs.items()):
-            _check_dense(name, array)
-        locked = [name for name, array in outputs.items() if not array.flags.writeable]
-        if locked:
-            raise InputError(f"the array bound to output {locked[0]!r} is read-only")
-        self._program = program
-        self._inputs = read_feeds(program.graph.inputs, inputs)
-        self._outputs = [np.asarray(outputs[name]) for name in program.outputs]
-        self._specialised = program._specialise(self._inputs)
-        for (name, value), array in zip(self._specialised.graph.outputs, self._outputs, strict=True):
-            given = type_of(array)
-            if not given.agrees(value.type):
-                raise InputError(f"output {name!r}: expected {value.type}, got {given}")
-        _check_apart(inputs, outputs)
-
-    def run(self) -> dict[str, Array]:
-        """Compute once; returns the bound outputs by name."""
-        results = self._specialised.run(self._program._entering(self._inputs), self._outputs)
-        for array, result in zip(self._outputs, self._program._leaving(results), strict=True):
-            if result is not array:
-                _copy(result, array)
-        return dict(zip(self._program.outputs, self._outputs, strict=True))
-
-
-def _check_dense(name: str, array: Any) -> None:
-    if not isinstance(array, np.ndarray):
-        raise InputError(f"only NumPy arrays can be bound; {name!r} is {type(array).__name__}")
-    if not array.flags.c_contiguous or not array.dtype.isnative:
-        raise InputError(f"only dense arrays in C order can be bound; {name!r} has strides {array.strides}")
-
-
-def _check_apart(inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
-    """A kernel may write a result while inputs, or other results, are still needed."""
-    others = list(inputs.items())
-    for name, target in outputs.items():
-        for other, array in others:
-            if np.may_share_memory(target, array):  # exact, as both are dense
-                raise InputError(f"output {name!r} cannot be bound to memory of {other!r}")
-        others.append((name, target))
-
-
-def _copy(result: Array, array: Array) -> None:
-    if result.shape != array.shape:
-        raise InputError(f"the bound array has shape {array.shape}, but the result has {result.shape}")
-    np.copyto(array, result, casting="no")

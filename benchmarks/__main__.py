@@ -10,7 +10,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from benchmarks import core, cpu_vs_onnxruntime, discovery
+from benchmarks import core, cpu_vs_onnxruntime, discovery, int8_cpu
 
 
 def main() -> int:
@@ -19,6 +19,7 @@ def main() -> int:
     parser.add_argument("--output", type=Path, help="write the figures as JSON to this file")
     arguments = parser.parse_args()
     figures: dict[str, Any] = {"core": core.measure(), "discovery": discovery.measure()}
+    figures["int8_cpu"] = int8_cpu.measure(rounds=3)
     figures["cpu_vs_onnxruntime"], status = _beside_onnxruntime()
     text = json.dumps(figures, indent=2)
     print(text)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aicore.config import Config, child_environment, from_environment, parse_bool, parse_fallback
+from aicore.config import Config, cache_folder, child_environment, from_environment, parse_bool, parse_fallback
 from aicore.errors import AicoreError, ConfigError
 
 
@@ -28,6 +28,8 @@ def test_empty_values_mean_the_defaults() -> None:
         "CACHE_DIR",
         "THREADS",
         "TUNE",
+        "GRAPHS",
+        "NVTX",
         "DEBUG",
     )
     assert from_environment({f"AICORE_{name}": " " for name in names}) == Config()
@@ -44,6 +46,8 @@ def test_every_variable_is_read() -> None:
             "AICORE_CACHE_DIR": "caches",
             "AICORE_THREADS": "3",
             "AICORE_TUNE": "off",
+            "AICORE_GRAPHS": "5",
+            "AICORE_NVTX": "on",
             "AICORE_DEBUG": "Yes",
         }
     )
@@ -56,6 +60,8 @@ def test_every_variable_is_read() -> None:
         cache_dir=Path("caches"),
         threads=3,
         tune="off",
+        graphs=5,
+        nvtx=True,
         debug=True,
     )
 
@@ -120,6 +126,22 @@ def test_a_bad_number_of_threads_names_the_variable(text: str) -> None:
         from_environment({"AICORE_THREADS": text})
 
 
+def test_a_bad_number_of_graphs_names_the_variable() -> None:
+    with pytest.raises(ConfigError, match="AICORE_GRAPHS='0' is no number of graphs; choose 1 or more"):
+        from_environment({"AICORE_GRAPHS": "0"})
+
+
 def test_a_bad_policy_of_tuning_lists_the_choices() -> None:
     with pytest.raises(ConfigError, match="AICORE_TUNE='always' is not a policy; choose from off, cached, measure"):
         from_environment({"AICORE_TUNE": "always"})
+
+
+@pytest.mark.parametrize("named", ["", "  ", "caches"])
+def test_the_folder_of_caches_is_that_of_the_platform(
+    named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from platformdirs import user_cache_path
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / named) if named.strip() else named)
+    assert cache_folder(Config()) == user_cache_path("aicore", appauthor=False)
+    assert cache_folder(Config(cache_dir=tmp_path)) == tmp_path

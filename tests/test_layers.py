@@ -11,16 +11,17 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
-FOUNDATION = {"errors", "config", "collector", "lazy"}
+FOUNDATION = {"errors", "config", "collector", "lazy", "records"}
 IR = FOUNDATION | {"ir"}
 OPS = IR | {"ops"}
 PASSES = OPS | {"rewrite", "passes"}
 RUNTIME = OPS | {"kernels", "runtime"}
-JOINED = PASSES | RUNTIME | {"plugins", "frontends", "autodiff", "api", "program", "numerics", "tuning"}
+JOINED = PASSES | RUNTIME | {"plugins", "frontends", "autodiff", "api", "bound", "program", "numerics", "tuning"}
 
 LAYERS: dict[str, set[str]] = {
     "errors": set(),
-    "config": {"errors"},
+    "records": set(),
+    "config": {"errors", "records"},
     "collector": set(),
     "lazy": set(),
     "ir": FOUNDATION,
@@ -29,6 +30,7 @@ LAYERS: dict[str, set[str]] = {
     "passes": OPS | {"rewrite"},
     "kernels": OPS,
     "runtime": OPS | {"kernels"},
+    "bound": RUNTIME,
     "plugins": PASSES | RUNTIME,
     "frontends": OPS,
     "autodiff": OPS,
@@ -50,6 +52,7 @@ LAYERS: dict[str, set[str]] = {
 PLUGINS = {
     "aicore_cpu_numpy": ROOT / "plugins" / "cpu_numpy",
     "aicore_cuda_ge": ROOT / "plugins" / "cuda_ge",
+    "aicore_int8_quant": ROOT / "plugins" / "int8_quant",
     "aicore_fake_gpu": ROOT / "tests" / "fake_gpu",
 }
 FOREIGN = ("onnxruntime", "onnx.reference")

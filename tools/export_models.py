@@ -101,11 +101,11 @@ def export(name: str, path: Path) -> None:
     )
     assert program is not None  # as always with dynamo=True
     model = program.model_proto
-    _drop_traces(model)
+    drop_traces(model)
     path.write_bytes(model.SerializeToString(deterministic=True))
 
 
-def _drop_traces(model: onnx.ModelProto) -> None:
+def drop_traces(model: onnx.ModelProto) -> None:
     """Without the exporter's notes, which hold paths of the machine and are most of a small file."""
     graph = model.graph
     for part in (model, graph, *graph.node, *graph.input, *graph.output, *graph.value_info, *graph.initializer):

@@ -98,6 +98,17 @@ MODELS: dict[str, ModelFile] = {
     "silero_vad_16k_sequence": _silero(
         "silero_vad_16k_sequence.onnx", "9ccdacc4719d8aa7e45a77536bfabec45a03ba1f2fad5e241ab4060b24238a85"
     ),
+    # Data that tests of whole models read.
+    "digits": ModelFile(
+        "scikit-learn==1.7.2",
+        "sklearn/datasets/data/digits.csv.gz",
+        "09f66e6debdee2cd2b5ae59e0d6abbb73fc2b0e0185d2e1957e9ebb51e23aa22",
+    ),
+    "page": ModelFile(
+        "scikit-image==0.25.2",
+        "skimage/data/page.png",
+        "341a6f0a61557662b02734a9b6e56ec33a915b2c41886b97509dedf2a43b47a3",
+    ),
     # One constant stands for each weight in these files: replace the weights before comparing any numbers.
     **{f"light_{name}": ModelFile("onnx>=1.17", f"{_LIGHT}/light_{name}.onnx") for name in LIGHT_MODELS},
 }

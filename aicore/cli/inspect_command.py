@@ -357,4 +357,5 @@ def _buffer_json(buffer: BufferPlan) -> dict[str, Any]:
         "root": buffer.root,
         "bytes": buffer.nbytes,
         "offset": buffer.offset,
+        "pitch": buffer.pitch,
     }

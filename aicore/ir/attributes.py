@@ -6,10 +6,11 @@ functions for each.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
-from dataclasses import MISSING, FrozenInstanceError, dataclass, fields
-from typing import Any, ClassVar, NoReturn, TypeVar, dataclass_transform
+from dataclasses import FrozenInstanceError
+from typing import Any, ClassVar, TypeVar, dataclass_transform
+
+from aicore.records import declare_fields, refuse
 
 Class = TypeVar("Class", bound="type[Attributes]")
 
@@ -20,11 +21,7 @@ def op_class(cls: Class) -> Class:
 
     Fields may have a default, and no other setting of `dataclasses.field`.
     """
-    derived = hasattr(cls, "__dataclass_fields__")  # dataclass wants it frozen then, which costs two functions
-    made: Any = dataclass(init=False, repr=False, eq=False, frozen=derived)(cls)
-    made.__dataclass_params__.frozen = True
-    made.field_defaults = {f.name: f.default for f in fields(made)}
-    made.required_fields = frozenset(name for name, default in made.field_defaults.items() if default is MISSING)
+    declare_fields(cls, frozen=True)
     return cls
 
 
@@ -41,7 +38,7 @@ class Attributes:
         values = {**defaults, **given}
         twice = len(given) < len(arguments) + len(attributes)
         if twice or len(values) > len(defaults) or not self.required_fields <= given.keys():
-            _refuse(type(self), arguments, attributes)
+            refuse(type(self), arguments, attributes)
         self.__dict__.update(values)
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -59,20 +56,3 @@ class Attributes:
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={value!r}" for name, value in self.__dict__.items())
         return f"{type(self).__qualname__}({shown})"
-
-
-def _refuse(cls: type[Attributes], arguments: tuple[Any, ...], attributes: dict[str, Any]) -> NoReturn:
-    """Raise TypeError in the words that Python has for a call that does not fit."""
-    empty = inspect.Parameter.empty
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    signature = inspect.Signature(
-        [
-            inspect.Parameter(name, kind, default=empty if default is MISSING else default)
-            for name, default in cls.field_defaults.items()
-        ]
-    )
-    try:
-        signature.bind(*arguments, **attributes)
-    except TypeError as error:
-        raise TypeError(f"{cls.__name__}{signature}: {error}") from None
-    raise TypeError(f"{cls.__name__}{signature} does not take {arguments} and {attributes}")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any
 
 from aicore.errors import GraphError
 from aicore.ir.op import subgraphs
 from aicore.ir.value import Node, Value
+from aicore.records import dataclass
 
 
 @dataclass(frozen=True, eq=False)

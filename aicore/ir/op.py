@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
@@ -13,6 +13,7 @@ from aicore.ir.attributes import Attributes
 from aicore.ir.dims import Dim, Shape
 from aicore.ir.types import TensorType
 from aicore.ir.value import Value
+from aicore.records import dataclass
 
 if TYPE_CHECKING:
     from aicore.ir.builder import Namespace

@@ -6,7 +6,7 @@ import inspect
 import itertools
 from collections.abc import Callable, Collection, Mapping
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from types import FunctionType
 from typing import Any, TypeAlias
@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from aicore.errors import AicoreError, PluginError
 from aicore.ir import Op, TensorType
 from aicore.kernels.guard import PARTS, guarded
+from aicore.records import dataclass
 
 Supports: TypeAlias = Callable[..., "str | None"]
 Estimate: TypeAlias = Callable[..., float]
@@ -45,6 +46,10 @@ class Kernel:
         chosen is passed by keyword to `workspace`, `bind` and `estimate`; a kernel with settings has `bind`.
     wraps: for an op that holds another one as its `inner`, such as ChannelsLast: class of the op held.
     inplace: the output may be the memory of an input, where the op declares it.
+    pitched: operands and results may be rows that lie apart: the last axis is dense, and the rows of all other axes are
+        one pitch from one another. `workspace` gets `pitched=True` for a step with such results. Others get dense
+        arrays only.
+    precision: it rounds float32 operands to this, such as `tf32`, so that it serves only programs compiled with it.
     returns: the function has no `out` parameter and returns its result, or a tuple of them.
     plugin: the plugin that registered it; set by the registry.
     """
@@ -59,7 +64,9 @@ class Kernel:
     bind: Bind | None = None
     estimate: Estimate | None = None
     inplace: bool = False
+    pitched: bool = False
     tune: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    precision: str | None = None
     returns: bool = False
     plugin: str = ""
     wraps: type[Op] | None = None
@@ -109,8 +116,10 @@ def kernel(
     bind: Bind | None = None,
     estimate: Estimate | None = None,
     inplace: bool = False,
+    pitched: bool = False,
     tune: Mapping[str, tuple[Any, ...]] | None = None,
     wraps: type[Op] | None = None,
+    precision: str | None = None,
 ) -> Callable[[Callable[..., Any]], Kernel]:
     """Turn a function into a Kernel; registering it is the plugin's `register_kernels` hook's business.
 
@@ -134,7 +143,9 @@ def kernel(
             bind=bind,
             estimate=estimate,
             inplace=inplace,
+            pitched=pitched,
             tune=tune or {},
+            precision=precision,
             returns="out" not in parameters,
             wraps=wraps,
         )

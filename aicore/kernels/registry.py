@@ -21,6 +21,11 @@ class KernelTable:
             found[kernel.op, kernel.device].append(kernel)
         self._by_op = {key: tuple(items) for key, items in found.items()}
 
+    @classmethod
+    def of_precision(cls, kernels: Iterable[Kernel], precision: str) -> KernelTable:
+        """Those that a program of this precision may use: kernels that lower it are there when they are asked for."""
+        return cls(kernel for kernel in kernels if kernel.precision in (None, precision))
+
     def find(self, op: type[Op], device: str) -> tuple[Kernel, ...]:
         """Kernels of the op on this kind of device; empty when there is none."""
         return self._by_op.get((op, device), ())

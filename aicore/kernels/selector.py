@@ -5,13 +5,18 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import field
+from typing import Protocol, TypeAlias, TypeVar
 
 from aicore.errors import PluginError, UnsupportedError
 from aicore.ir import Op, TensorType
 from aicore.kernels.kernel import REFERENCE, Kernel, Settings
 from aicore.kernels.registry import KernelTable
+from aicore.records import dataclass
+
+Problem: TypeAlias = "tuple[Op, tuple[TensorType | None, ...]]"
+Answer = TypeVar("Answer")
+_MOST_KEPT = 16_384
 
 
 class Choose(Protocol):
@@ -32,7 +37,7 @@ class Choose(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Candidate:
     """One kernel, with one choice of its settings, that was considered.
 
@@ -57,7 +62,7 @@ class Candidate:
         return f"{self.name}:{time} {self.note}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Selection:
     """The kernel for one node, and all candidates, best first and unusable ones last."""
 
@@ -84,12 +89,18 @@ class Selector:
 
     overrides: variant by name of an op (`Conv`) or of a node, which wins; one that cannot run the node is an error.
     tuned: looks up what was measured.
+    rated, offers, reasons: what kernels answered, by op and types; networks repeat their blocks.
     """
 
     table: KernelTable
     device: str
     overrides: Mapping[str, str] = field(default_factory=dict)
     tuned: Choose | None = None
+    rated: dict[Problem, tuple[Candidate, ...]] = field(default_factory=dict, repr=False, compare=False)
+    offers: dict[Problem, tuple[list[Candidate], list[Candidate]]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+    reasons: dict[Problem, str | None] = field(default_factory=dict, repr=False, compare=False)
 
     def select(self, op: Op, *types: TensorType | None, node: str = "", constant: Collection[int] = ()) -> Selection:
         """The best kernel for the op on operands of these types.
@@ -98,6 +109,7 @@ class Selector:
         Raises UnsupportedError with the reason against each candidate, or when an override cannot run the op.
         """
         variant = self.overrides.get(node) or self.overrides.get(type(op).__name__)
+        candidates: Sequence[Candidate]
         if variant is not None:
             candidates = _put_first(self._candidates(op, types), variant, op, self.device)
         else:
@@ -108,6 +120,12 @@ class Selector:
 
     def reason_against(self, op: Op, *types: TensorType | None) -> str | None:
         """Why no kernel runs the op on operands of these types, or None if one does. Dims may be symbolic."""
+        problem = op, types
+        if problem not in self.reasons:
+            _keep(self.reasons, problem, self._reason_against(op, types))
+        return self.reasons[problem]
+
+    def _reason_against(self, op: Op, types: tuple[TensorType | None, ...]) -> str | None:
         kernels = self.table.serving(op, self.device)
         if any(kernel.reason_against(op, *types) is None for kernel in kernels):
             return None
@@ -119,24 +137,39 @@ class Selector:
         """The candidates as they were measured; no estimate is needed then."""
         if self.tuned is None:
             return None
-        reasons = {kernel: kernel.reason_against(op, *types) for kernel in self.table.serving(op, self.device)}
-        usable = [
-            Candidate(kernel, True, None, "not timed", settings)
-            for kernel, reason in reasons.items()
-            if reason is None
-            for settings in kernel.settings
-        ]
+        usable, refused = self._offers(op, types)
         choice = self.tuned(op, types, constant, usable)
         if choice is None:
             return None
         chosen, seconds = choice
         found = [_as_timed(candidate, seconds.get(candidate.name)) for candidate in usable]
         found.sort(key=lambda candidate: (candidate.name != chosen, candidate.seconds or math.inf))
-        return [*found, *(Candidate(kernel, False, None, why) for kernel, why in reasons.items() if why is not None)]
+        return [*found, *refused]
 
-    def _candidates(self, op: Op, types: tuple[TensorType | None, ...]) -> list[Candidate]:
-        ranked = [row for kernel in self.table.serving(op, self.device) for row in self._rate(kernel, op, types)]
-        return [candidate for _, candidate in sorted(ranked, key=lambda pair: pair[0])]
+    def _offers(self, op: Op, types: tuple[TensorType | None, ...]) -> tuple[list[Candidate], list[Candidate]]:
+        """The candidates that can run the op, not estimated, and those that cannot."""
+        problem = op, types
+        offers = self.offers.get(problem)
+        if offers is None:
+            reasons = {kernel: kernel.reason_against(op, *types) for kernel in self.table.serving(op, self.device)}
+            usable = [
+                Candidate(kernel, True, None, "not timed", settings)
+                for kernel, reason in reasons.items()
+                if reason is None
+                for settings in kernel.settings
+            ]
+            offers = usable, [Candidate(kernel, False, None, why) for kernel, why in reasons.items() if why is not None]
+            _keep(self.offers, problem, offers)
+        return offers
+
+    def _candidates(self, op: Op, types: tuple[TensorType | None, ...]) -> tuple[Candidate, ...]:
+        problem = op, types
+        found = self.rated.get(problem)
+        if found is None:
+            ranked = [row for kernel in self.table.serving(op, self.device) for row in self._rate(kernel, op, types)]
+            found = tuple(candidate for _, candidate in sorted(ranked, key=lambda pair: pair[0]))
+            _keep(self.rated, problem, found)
+        return found
 
     def _rate(
         self, kernel: Kernel, op: Op, types: tuple[TensorType | None, ...]
@@ -161,11 +194,17 @@ class Selector:
             return (1, seconds), Candidate(kernel, True, seconds, "estimate", settings)
         return (2, 0.0), Candidate(kernel, True, None, "no estimate", settings)
 
-    def _refusal(self, op: Op, candidates: list[Candidate]) -> str:
+    def _refusal(self, op: Op, candidates: Sequence[Candidate]) -> str:
         if not candidates:
             return f"no kernel for {_name(op)} on {self.device}"
         reasons = "; ".join(f"{candidate.kernel.name}: {candidate.note}" for candidate in candidates)
         return f"no kernel for this {_name(op)} on {self.device}: {reasons}"
+
+
+def _keep(kept: dict[Problem, Answer], problem: Problem, answer: Answer) -> None:
+    if len(kept) >= _MOST_KEPT:  # a program may be specialised for ever new shapes
+        kept.clear()
+    kept[problem] = answer
 
 
 def _name(op: Op) -> str:
@@ -178,7 +217,7 @@ def _as_timed(candidate: Candidate, seconds: float | None) -> Candidate:
     return candidate if seconds is None else Candidate(candidate.kernel, True, seconds, "timed", candidate.settings)
 
 
-def _put_first(candidates: list[Candidate], variant: str, op: Op, device: str) -> list[Candidate]:
+def _put_first(candidates: Sequence[Candidate], variant: str, op: Op, device: str) -> list[Candidate]:
     wanted = next((c for c in candidates if c.kernel.variant == variant), None)
     if wanted is None:
         known = ", ".join(c.kernel.variant for c in candidates) or "none"

@@ -178,12 +178,14 @@ def _equal_products(
 
 
 def _with_units(order: list[int], rank: int) -> list[int]:
-    """The stored order with axes of dims of 1 put in, each beside a neighbour."""
-    found = list(order)
+    """The stored order with axes of dims of 1 put in: the first one, mostly a batch, stays so; others by a neighbour."""
+    """The stored order with axes of dims of 1 put in: the first, mostly a batch, stays so; others by a neighbour."""
     for axis in reversed(range(rank)):
         if axis in order:
             continue
-        if axis + 1 in found:
+        if axis == 0:
+            found.insert(0, axis)
+        elif axis + 1 in found:
             found.insert(found.index(axis + 1), axis)
         else:
             lower = [a for a in found if a < axis]

@@ -5,16 +5,16 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import comb
 
 from aicore.errors import AicoreError
+from aicore.records import dataclass
 
 _LEAST_PAIRS = 6
 """With fewer, not even all pairs together are 95% certain."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Comparison:
     """Time with the change divided by time without it, over all pairs.
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from aicore.errors import AicoreError
 from aicore.ir import Graph, Op, subgraphs, walk_graphs
+from aicore.records import dataclass
 from aicore.rewrite import Context, Rule, rewrite
 
 PHASES = ("simplify", "fuse", "lower", "clean")

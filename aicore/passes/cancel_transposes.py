@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from aicore.ir import Value
 from aicore.ops.base import Unary
 from aicore.passes.base import RulePass
+from aicore.records import dataclass
 from aicore.rewrite import Rule, require, rule
 
 Perm = tuple[int, ...]

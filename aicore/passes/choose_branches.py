@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from aicore.ir import Builder, Graph, Node, Value, retype
@@ -11,6 +10,7 @@ from aicore.passes.base import Pass
 from aicore.passes.fold_constants import FoldConstants
 from aicore.passes.fold_shapes import FoldShapes
 from aicore.passes.substitution import Substitution
+from aicore.records import dataclass
 from aicore.rewrite import Context
 
 _ROUND_LIMIT = 64

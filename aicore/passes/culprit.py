@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from aicore.ir import Graph
 from aicore.passes.base import Pass
 from aicore.passes.manager import run_passes
+from aicore.records import dataclass
 from aicore.rewrite import Context
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Culprit:
     """The first change after which the result is bad.
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from aicore.ir import Builder, Graph, Node, Origin, Value, as_tuple, is_fused
 from aicore.passes.base import Pass
 from aicore.passes.substitution import Substitution
+from aicore.records import dataclass
 from aicore.rewrite import Context
 
 

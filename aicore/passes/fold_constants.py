@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -11,6 +10,7 @@ from aicore.errors import ExecutionError, GraphError, UnsupportedError
 from aicore.ir import Buffer, Graph, Node, TensorType, Value, as_tuple, dtype_name, is_fused, static_bytes, subgraphs
 from aicore.passes.base import Pass, is_random
 from aicore.passes.substitution import Substitution
+from aicore.records import dataclass
 from aicore.rewrite import Context
 
 
@@ -65,7 +65,7 @@ class FoldConstants(Pass):
 
 @dataclass(frozen=True)
 class FoldWeights(FoldConstants):
-    """Folds what was built of weights: scaled filters, joined biases. Early, so that later passes have less to walk."""
+    """Folds what the first passes made of weights, transposed ones for example, so that later passes can read them."""
 
     name: ClassVar[str] = "fold-weights"
     phase: ClassVar[str] = "fuse"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -12,6 +11,7 @@ from aicore.ir import INTEGERS, Buffer, Graph, Node, Value, numpy_dtype, retype
 from aicore.passes.base import Pass
 from aicore.passes.remove_dead import without_dead
 from aicore.passes.substitution import Substitution
+from aicore.records import dataclass
 from aicore.rewrite import Context
 
 _ROUND_LIMIT = 8

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from aicore.ir import Value
 from aicore.ops.fused_linear import ConvAct, ConvAdd, ConvAddAct, GemmAct, MatMulAdd, MatMulAddAct
 from aicore.ops.matmul import Gemm
 from aicore.passes.base import RulePass
+from aicore.records import dataclass
 from aicore.rewrite import Rule, fuse, require, rule
 
 

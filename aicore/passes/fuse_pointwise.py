@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from aicore.ir import Builder, Graph, Node, Origin, Value
 from aicore.ops.base import Pointwise
 from aicore.ops.fused_pointwise import Region
 from aicore.passes.base import Pass
+from aicore.records import dataclass
 from aicore.rewrite import Context
 
 

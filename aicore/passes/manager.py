@@ -5,19 +5,20 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 from aicore.errors import AicoreError, GraphError, error_text
 from aicore.ir import Graph, Node, is_fused, subgraphs, verify
 from aicore.passes.base import Pass, RulePass
+from aicore.records import dataclass
 from aicore.rewrite import Context
 
 Check: TypeAlias = Callable[[Graph, Graph], str]
 """(graph before, graph after) -> what differs, or an empty text."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RuleRow:
     """What one rule of a pass did.
 
@@ -29,7 +30,7 @@ class RuleRow:
     why_not: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Row:
     """What one pass did.
 
@@ -52,7 +53,7 @@ class Row:
     rules: tuple[RuleRow, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Report:
     """One row for each pass, in the order in which they ran."""
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, ClassVar
 
 from aicore.ir import Graph, Node, Op, Value
 from aicore.passes.base import Pass, is_random
 from aicore.passes.substitution import Substitution
+from aicore.records import dataclass
 from aicore.rewrite import Context
 
 

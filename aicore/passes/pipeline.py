@@ -11,10 +11,13 @@ from aicore.passes.decompose_unsupported import DecomposeUnsupported
 from aicore.passes.fold_batchnorm import FoldBatchnorm
 from aicore.passes.fold_constants import FoldConstants, FoldWeights
 from aicore.passes.fold_shapes import FoldShapes
+from aicore.passes.fuse_attention import FuseAttention
 from aicore.passes.fuse_linear import FuseLinear
+from aicore.passes.fuse_normalization import FuseNormalization
 from aicore.passes.fuse_pointwise import FusePointwise
 from aicore.passes.merge_common import MergeCommon
 from aicore.passes.place_channels_last import PlaceChannelsLast
+from aicore.passes.read_views import ReadViews
 from aicore.passes.recognise_functions import RecogniseFunctions
 from aicore.passes.remove_dead import RemoveDead
 from aicore.passes.remove_identities import RemoveIdentities
@@ -38,7 +41,10 @@ def default_passes(extra: Iterable[Pass] = ()) -> tuple[Pass, ...]:
             FoldBatchnorm(),
             FoldWeights(),
             RecogniseFunctions(),
+            FuseAttention(),
             FuseLinear(),
+            ReadViews(),
+            FuseNormalization(),
             PlaceChannelsLast(),
             FusePointwise(),
             *required_passes(),
@@ -52,7 +58,15 @@ def default_passes(extra: Iterable[Pass] = ()) -> tuple[Pass, ...]:
 def specialise_passes() -> tuple[Pass, ...]:
     """For an optimised graph that was just inferred again for the shapes of one input signature."""
     return order_passes(
-        (FoldShapes(), ChooseBranches(), RemoveIdentities(), *required_passes(), RelabelTransposes(), RemoveDead())
+        (
+            FoldShapes(),
+            ChooseBranches(),
+            RemoveIdentities(),
+            ReadViews(),
+            *required_passes(),
+            RelabelTransposes(),
+            RemoveDead(),
+        )
     )
 
 

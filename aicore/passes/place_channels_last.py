@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import ClassVar
 
@@ -17,6 +17,7 @@ from aicore.ops.shape import Reshape, Shape
 from aicore.passes._islands import Islands
 from aicore.passes._moved_axes import Perm, inverse, is_identity, move_axes, moves_elements, takes_all_operands
 from aicore.passes.base import Pass
+from aicore.records import dataclass
 from aicore.rewrite import Context
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from aicore.ir import Value
 from aicore.ops.activation import Gelu, HardSigmoid, HardSwish, Mish, Swish
 from aicore.ops.normalization import LayerNormalization
 from aicore.passes.base import RulePass
+from aicore.records import dataclass
 from aicore.rewrite import Rule, require, rule
 
 Pattern = Callable[..., Any]

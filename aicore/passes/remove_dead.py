@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from aicore.ir import Graph, Value
 from aicore.passes.base import Pass
+from aicore.records import dataclass
 from aicore.rewrite import Context
 
 

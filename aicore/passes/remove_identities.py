@@ -7,7 +7,6 @@ broadcast x to a larger shape.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -21,6 +20,7 @@ from aicore.ops.shape import Flatten, Identity, Reshape, Squeeze, Unsqueeze
 from aicore.ops.slicing import Pad, Slice
 from aicore.passes.base import Pass
 from aicore.passes.substitution import Substitution
+from aicore.records import dataclass
 from aicore.rewrite import Context
 
 Kept: TypeAlias = "int | None"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from aicore.ir import Value
 from aicore.passes.base import RulePass
+from aicore.records import dataclass
 from aicore.rewrite import Rule, rule
 
 

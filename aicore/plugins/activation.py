@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import redirect_stdout
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from aicore.plugins.discovery import Candidate
 from aicore.plugins.loading import Contribution, UnavailableError, load_plugin
 from aicore.plugins.states import PluginRecord, State
 from aicore.plugins.symptoms import Symptom, advice, symptom_of, symptom_of_ending
+from aicore.records import dataclass
 
 if TYPE_CHECKING:
     from aicore.ir import Op
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("aicore.plugins")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class OwnedDevice:
     """A usable device, the plugin that owns it, and that plugin's launch hook."""
 
@@ -39,7 +40,7 @@ class OwnedDevice:
     launch: Callable[[Plan], Executable]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Activated:
     """Where every plugin ended, and all that the active ones registered.
 
@@ -56,7 +57,7 @@ class Activated:
     contested: Mapping[str, Contest] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Outcome:
     record: PluginRecord
     contribution: Contribution | None = None

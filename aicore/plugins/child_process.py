@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,6 +21,7 @@ from aicore.config import child_environment
 from aicore.plugins.child_report import Lines, read_report
 from aicore.plugins.discovery import Candidate
 from aicore.plugins.endings import Ending
+from aicore.records import dataclass
 
 if TYPE_CHECKING:
     from importlib_metadata import EntryPoint
@@ -34,7 +35,7 @@ _STACK_HEADINGS = ("Fatal Python error:", "Windows fatal exception:", "Timeout (
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ChildReport:
     """What is known of a child process.
 

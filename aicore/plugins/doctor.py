@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
 from aicore.config import Config
@@ -17,6 +17,7 @@ from aicore.plugins.states import Finding, PluginRecord, State
 from aicore.plugins.surroundings import Problem, examine_surroundings, uses_cupy
 from aicore.plugins.symptoms import Symptom, advice, symptom_of, symptom_of_ending
 from aicore.plugins.verdicts import VerdictCache
+from aicore.records import dataclass
 
 _TOGETHER = "all that work alone, together"
 _DETAIL_CHARACTERS = 4000
@@ -27,7 +28,7 @@ Status: TypeAlias = Literal["ok", "disabled", "unavailable", "failed"]
 """Whether a plugin can be used."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Diagnosis:
     """One plugin: whether it can be used, why not, and what to do; of one with side effects, also when it can.
 
@@ -59,7 +60,7 @@ class Diagnosis:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Examination:
     """Plugins by name, and defects of the environment."""
 

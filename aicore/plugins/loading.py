@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pluggy
@@ -15,6 +14,7 @@ from aicore.plugins.checks import check_devices, check_kernel, check_op, check_o
 from aicore.plugins.device_names import parse_device
 from aicore.plugins.hookspecs import HOOKS, PROJECT, Probe
 from aicore.plugins.info import PluginInfo
+from aicore.records import dataclass
 
 if TYPE_CHECKING:
     from aicore.ir import Op
@@ -34,7 +34,7 @@ class UnavailableError(PluginError):
         self.fix = fix
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Contribution:
     """What one plugin registers; checked in itself, not yet against other plugins."""
 

@@ -8,7 +8,6 @@ import os
 import shlex
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import date
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 from aicore.errors import ConfigError, PluginError
 from aicore.plugins.device_names import parse_device
 from aicore.plugins.states import PluginRecord
+from aicore.records import dataclass
 
 LICENCES = ("Apache-2.0", "MIT", "BSD-3-Clause")
 """Licences whose text the template has, by their SPDX identifiers."""
@@ -27,7 +27,7 @@ _RESERVED = ("host", "core")
 """Words of the runtime for places that are no device."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class NewPlugin:
     """What the template fills in; `plan_plugin` makes one.
 

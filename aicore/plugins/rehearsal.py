@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aicore.config import Config
@@ -16,6 +15,7 @@ from aicore.plugins.discovery import Candidate
 from aicore.plugins.endings import Ending
 from aicore.plugins.fingerprint import fingerprint
 from aicore.plugins.verdicts import Verdict, VerdictCache, keep_or_say, now
+from aicore.records import dataclass
 
 if TYPE_CHECKING:
     from aicore.plugins.child_process import ChildReport
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("aicore.plugins")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Rehearsal:
     """A verdict, and in a few words whether it is remembered, or why the plugin was tried now."""
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal, TypeAlias
 
 from aicore.plugins.info import PluginInfo
+from aicore.records import dataclass
 
 
 class State(StrEnum):
@@ -36,6 +36,7 @@ Finding: TypeAlias = Literal[
     "",
     "disabled",
     "no device",
+    "no driver",
     "driver too old",
     "missing library",
     "missing compiler",

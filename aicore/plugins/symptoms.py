@@ -24,6 +24,7 @@ _PATTERNS: tuple[tuple[Finding, str], ...] = (
     ("API skew", r"cannot import name '\w+' from (?:partially initialized module )?'aicore[.']"),
     ("API skew", r"No module named 'aicore[.']|module 'aicore[\w.]*' has no attribute"),
     ("API skew", r"PluginInfo\.__init__\(\) got an unexpected keyword argument"),
+    ("no driver", r"\b(?:no|without an?) (?:NVIDIA |AMD |Intel |GPU )?driver\b"),
     ("driver too old", r"driver version is insufficient|InsufficientDriver|SYSTEM_DRIVER_MISMATCH"),
     ("driver too old", r"driver\b.*\btoo old|requires (?:an? )?(?:NVIDIA |CUDA )?driver\b.*\d"),
     ("driver too old", r"unsupported toolchain|UNSUPPORTED_PTX_VERSION|InvalidPtxVersion"),
@@ -134,6 +135,7 @@ _ENDINGS: Mapping[Ending, Finding] = {
     Ending.NOT_STARTED: "not tried",
 }
 _FIXES: Mapping[Finding, Callable[[str], str]] = {
+    "no driver": lambda name: _DRIVER_FIX,
     "driver too old": lambda name: _DRIVER_FIX,
     "missing library": _library_fix,
     "missing compiler": _compiler_fix,

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from aicore.config import Config
+from aicore.config import Config, cache_folder
 from aicore.plugins.endings import Ending
 from aicore.plugins.info import PluginInfo
 
@@ -61,11 +61,7 @@ class VerdictCache:
     @classmethod
     def of(cls, config: Config, suffix: str = "") -> VerdictCache:
         """The cache of this configuration. suffix: of file names, for verdicts on another part of plugins."""
-        if config.cache_dir is not None:
-            return cls(config.cache_dir / "plugins", suffix)
-        from platformdirs import user_cache_path
-
-        return cls(user_cache_path("aicore", appauthor=False) / "plugins", suffix)
+        return cls(cache_folder(config) / "plugins", suffix)
 
     def find(self, key: Mapping[str, str], limit: float) -> Verdict | None:
         """The verdict for exactly this fingerprint. Hanging within less than `limit` seconds proves nothing now."""

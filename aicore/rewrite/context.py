@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from aicore.ir import Node, Value
+from aicore.records import dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class NearMiss:
     """The attempt of a rule that got furthest: how many ops matched at which root, and what failed then."""
 

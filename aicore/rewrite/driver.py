@@ -51,7 +51,7 @@ def rewrite(graph: Graph, rules: Iterable[Rule], ctx: Context) -> Graph:
     roots = {kind for kind in kinds if _candidates(kind, by_root)}
     if not any(type(node.op) in roots and not node.outputs[0].fixed for node in graph.nodes):
         return graph
-    return _Sweep(graph, ctx, by_root).run()
+    return _Sweep(graph, ctx, by_root).run(roots)
 
 
 def explain(rule: Rule, graph: Graph, node: Node, ctx: Context | None = None) -> str | None:
@@ -89,10 +89,13 @@ class _Sweep:
         candidates = (outputs for found in by_root.values() for _, outputs in found)
         self._siblings = any(len(outputs) > 1 for outputs in candidates)
 
-    def run(self) -> Graph:
+    def run(self, roots: set[type[Op]]) -> Graph:
         before = self._ctx.matches
         for node in self._graph.nodes:
-            self._visit(node)
+            if type(node.op) in roots:
+                self._visit(node)
+            else:
+                self._keep(self._renamed(node))
         if self._ctx.matches == before:
             return self._graph
         nodes = [node for i, kept in enumerate(self._placed) for node in (*self._inserted.get(i, ()), kept)]
@@ -108,10 +111,14 @@ class _Sweep:
                 continue
             made = self._rewritten(node)
             if made is None:
-                self._settle(node, len(self._placed))
-                self._placed.append(node)
+                self._keep(node)
             else:
                 todo.extend(reversed(made))
+
+    def _keep(self, node: Node) -> None:
+        if node not in self._dead:
+            self._settle(node, len(self._placed))
+            self._placed.append(node)
 
     def _rewritten(self, node: Node) -> list[Node] | None:
         """The nodes to visit instead of this one, or None when no rule matches."""
@@ -166,7 +173,7 @@ class _Sweep:
         return value
 
     def _renamed(self, node: Node) -> Node:
-        if self._alias.keys().isdisjoint(node.inputs):
+        if not self._alias or self._alias.keys().isdisjoint(node.inputs):
             return node
         new = replace(node, inputs=tuple(v if v is None else self._real(v) for v in node.inputs))
         if node in self._dead:

@@ -8,13 +8,13 @@ the newest choice; nothing recurses.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from aicore.errors import AicoreError
 from aicore.ir import Node, Op, Value
+from aicore.records import dataclass
 from aicore.rewrite.pattern import (
     AttributeVariable,
     Call,
@@ -47,7 +47,7 @@ class _Failed(Exception):  # noqa: N818  # internal: this way does not fit
         self.reason = reason
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Match:
     """What each name is bound to, and the node that each call of the pattern is."""
 

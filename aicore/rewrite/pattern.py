@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -18,6 +18,7 @@ import numpy as np
 from aicore.errors import AicoreError, RuleError
 from aicore.ir import Namespace, Op, as_tuple, constant_value
 from aicore.ir.op import field_content
+from aicore.records import dataclass
 
 
 class OperandPattern:

@@ -3,9 +3,9 @@
 from aicore.runtime.backend import Backend
 from aicore.runtime.constants import Constants
 from aicore.runtime.control_flow import is_control_flow
-from aicore.runtime.device import HOST, Device, type_of
+from aicore.runtime.device import HOST, Device, SharesMemory, type_of
 from aicore.runtime.evaluate import ReferenceEvaluator
-from aicore.runtime.executable import Executable
+from aicore.runtime.executable import BindsArrays, BoundRun, Executable
 from aicore.runtime.explanation import Explanation, KernelChoice
 from aicore.runtime.memory import bytes_of, check_room
 from aicore.runtime.plan import BufferPlan, Memory, OutputPlan, Plan, Step, Storage
@@ -24,6 +24,8 @@ from aicore.runtime.threads import thread_count, usable_cores, using_threads
 __all__ = [
     "HOST",
     "Backend",
+    "BindsArrays",
+    "BoundRun",
     "BufferPlan",
     "CacheStatistics",
     "Constants",
@@ -40,6 +42,7 @@ __all__ = [
     "Profile",
     "ProfileRow",
     "ReferenceEvaluator",
+    "SharesMemory",
     "Specialised",
     "Specialiser",
     "Step",

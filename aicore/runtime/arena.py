@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from aicore.records import dataclass
 
 ALIGNMENT = 64
 """Bytes of a cache line, and of the widest vector register."""
@@ -13,7 +14,7 @@ _MOST_PAIRS = 2_000_000
 """Pairs of blocks alive together, above which packing by size would dominate the time of a compilation."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Block:
     """Bytes that are in use from step `start` to step `end`, both included."""
 

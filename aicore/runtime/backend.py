@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from aicore.errors import UnsupportedError
 from aicore.ir import Node
 from aicore.kernels import Selection, Selector
+from aicore.records import dataclass
 from aicore.runtime.constants import Constants
 from aicore.runtime.device import Device
 from aicore.runtime.executable import Executable
@@ -30,6 +30,11 @@ class Backend:
     @property
     def name(self) -> str:
         return self.device.name
+
+    @property
+    def pitched(self) -> bool:
+        """Whether the launcher knows buffers with a pitch: a device says so, or says nothing."""
+        return bool(getattr(self.device, "pitched", False))
 
     def select(self, node: Node) -> Selection:
         """The kernel for a node. Raises UnsupportedError with the reasons when there is none."""

@@ -20,6 +20,8 @@ class Device(Protocol):
     kind: `cpu`, `cuda`; kernels name it.
     fingerprint: model, driver and library versions; what a tuned time holds for.
     static_shapes_only: nodes whose sizes depend on data, and strings, must be elsewhere.
+
+    It may have `pitched = True`, which says that its launcher knows buffers with a pitch (see BufferPlan).
     """
 
     @property
@@ -51,6 +53,38 @@ class Device(Protocol):
 
     def synchronize(self) -> None:
         """Wait for all queued work."""
+
+
+@runtime_checkable
+class SharesMemory(Protocol):
+    """What a device offers beside, if other libraries have arrays in its memory: a program can be bound to those.
+
+    Streams are numbers of the device; what is queued on one happens in order.
+    """
+
+    def stream_of(self, stream: Any) -> int:
+        """The number of a stream of whichever library; None stands for the one that libraries use when told nothing.
+
+        Raises InputError for what is no stream.
+        """
+
+    def adopt(self, array: Any, stream: int, writable: bool = False) -> Any:
+        """The same memory as an array of this device; work on `stream` comes after what the array's library queued.
+
+        Raises InputError for an array that is elsewhere, strided, or read-only though it is to be writable.
+        """
+
+    def queued(self, tensor: TensorType, stream: int) -> Any:
+        """An uninitialised array that work on `stream` is going to fill: whoever reads it waits for that."""
+
+    def overwrite(self, target: Any, source: Any, stream: int) -> None:
+        """Copy between two arrays of this device and of one type, on the stream."""
+
+    def overlap(self, one: Any, other: Any) -> bool:
+        """Whether two arrays of this device share memory."""
+
+    def finish(self, stream: int) -> None:
+        """Wait for all that is queued on the stream."""
 
 
 def type_of(array: Any) -> TensorType:

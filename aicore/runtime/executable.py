@@ -34,3 +34,22 @@ class Executable(Protocol):
 
     def release(self) -> None:
         """Give memory back that no run is using; the next run takes it again."""
+
+
+class BoundRun(Protocol):
+    """Runs of one plan between fixed arrays: each call queues one and returns, `wait` waits for those queued."""
+
+    def __call__(self) -> None: ...
+
+    def wait(self) -> None: ...
+
+
+@runtime_checkable
+class BindsArrays(Protocol):
+    """What an executable offers beside, on a device that SharesMemory."""
+
+    def bind(self, inputs: Sequence[Any], outputs: Sequence[Any], stream: int) -> BoundRun:
+        """Runs that read and write these arrays of the device where they are, on the stream.
+
+        Raises as `run` does.
+        """

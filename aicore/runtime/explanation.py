@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict, is_dataclass
 from typing import Any
 
 from aicore.ir import describe
 from aicore.kernels import Candidate, Choose
+from aicore.records import dataclass
 from aicore.runtime.plan import Plan, Step
 from aicore.runtime.specialise import CacheStatistics, Specialised
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class KernelChoice:
-    """One node of a plan: its name, device and kernel, and all candidates, best first and unusable ones last."""
+    """One node of a plan: its name, device and kernel, and all candidates, best first and unusable ones last.
+
+    note: why a Concat copies, or needs no kernel.
+    """
 
     node: str
     device: str
     kernel: str
     candidates: tuple[Candidate, ...]
+    note: str = ""
 
     def to_json(self) -> dict[str, Any]:
         return {
             "node": self.node,
             "device": self.device,
             "kernel": self.kernel,
+            "note": self.note,
             "candidates": [
                 {"kernel": c.kernel.name, "usable": c.usable, "seconds": c.seconds, "note": c.note}
                 for c in self.candidates
@@ -33,7 +39,7 @@ class KernelChoice:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Explanation:
     """Text by `str`, plain data by `to_json`.
 
@@ -108,7 +114,7 @@ class Explanation:
             yield f"memory on {plan.device}: {plan.memory}"
         yield "kernels:"
         for choice in self.kernels:
-            yield f"  {choice.node} on {choice.device}: {choice.kernel}"
+            yield f"  {choice.node} on {choice.device}: {choice.kernel}{f' ({choice.note})' if choice.note else ''}"
             yield from (f"      {candidate}" for candidate in choice.candidates)
         yield f"tuned times: {self._tuning()}"
         yield (
@@ -124,13 +130,15 @@ def plans_of(specialised: Specialised | None) -> list[Plan]:
 
 def _choices(plan: Plan) -> Iterator[KernelChoice]:
     for node in plan.aliased:
-        yield KernelChoice(describe(node.op, node.outputs[0].name, node.origin), plan.device, "alias", ())
+        name = describe(node.op, node.outputs[0].name, node.origin)
+        yield KernelChoice(name, plan.device, "alias", (), plan.notes.get(node, ""))
     for step in plan.steps:
         yield _choice(plan, step)
 
 
 def _choice(plan: Plan, step: Step) -> KernelChoice:
-    return KernelChoice(str(step.node), plan.device, step.kernel.name, step.selection.candidates)
+    note = plan.notes.get(step.node, "")
+    return KernelChoice(str(step.node), plan.device, step.kernel.name, step.selection.candidates, note)
 
 
 def _plain(report: Any) -> Any:

@@ -20,15 +20,20 @@ def read_feeds(inputs: Sequence[Value], feeds: Mapping[str, Any]) -> list[Array]
     Anything with `__array__` or DLPack goes in, and numbers and nested lists, which take the input's dtype.
     Raises InputError naming the input, and what was expected and given, when one is missing, extra or no such array.
     """
+    check_names(inputs, feeds, "feeds")
+    return [_to_array(value, feeds[value.name]) for value in inputs]
+
+
+def check_names(inputs: Sequence[Value], feeds: Mapping[str, Any], what: str) -> None:
+    """Raise InputError unless there is something for each input and for nothing else; what: the argument's name."""
     if not isinstance(feeds, Mapping):
-        raise InputError(f"feeds must map names to arrays, got {type(feeds).__name__}")
+        raise InputError(f"{what} must map names to arrays, got {type(feeds).__name__}")
     missing = [value.name for value in inputs if value.name not in feeds]
     if missing:
         raise InputError(f"missing input{_plural(missing)}; the program takes {_listing(inputs)}")
     if len(feeds) > len(inputs):
         extra = [name for name in feeds if name not in {value.name for value in inputs}]
         raise InputError(f"no such input{_plural(extra)}; the program takes {_listing(inputs)}")
-    return [_to_array(value, feeds[value.name]) for value in inputs]
 
 
 def check_shapes(inputs: Sequence[Value], shapes: Sequence[tuple[int, ...]]) -> None:
@@ -109,8 +114,7 @@ def _to_array(value: Value, given: Any) -> Array:
         if array.dtype == object:
             _check_texts(value, array)
         if dtype_name(array.dtype) != value.dtype:
-            given_type = TensorType(dtype_name(array.dtype), array.shape)
-            raise InputError(f"input {value.name!r}: expected {value.type}, got {given_type}: wrong dtype")
+            raise wrong_dtype(value, TensorType(dtype_name(array.dtype), array.shape))
     except InputError:
         raise
     except Exception as error:  # the array protocols run code of any library, which raises what it likes
@@ -161,6 +165,11 @@ def _fits(natural: np.dtype[Any], wanted: np.dtype[Any], name: str) -> bool:
 
 def _dense(array: Array) -> Array:
     return np.array(array, array.dtype.newbyteorder("="), order="C")
+
+
+def wrong_dtype(value: Value, given: TensorType) -> InputError:
+    """What to raise for an array of another element type."""
+    return InputError(f"input {value.name!r}: expected {value.type}, got {given}: wrong dtype")
 
 
 def _mismatch(value: Value, shape: tuple[int, ...], detail: str) -> InputError:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any
 
 from aicore.ir import Buffer, Node, TensorType
 from aicore.kernels import Kernel, Selection, Settings
+from aicore.records import dataclass
 from aicore.runtime.memory import size_text
 
 
@@ -27,13 +28,17 @@ class Storage(StrEnum):
     """Made by the kernel while it runs: the size depends on data, or elements are no plain bytes (strings)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class BufferPlan:
     """One tensor of the plan.
 
-    root: index of the buffer that owns the bytes; its own index, unless this is an alias or computed in place.
-    storage, offset: those of the root; the offset is in bytes from the start of the arena.
+    root: index of the buffer that owns the bytes; its own index, unless this is an alias, a part of the root, or
+        computed in place.
+    storage: that of the root.
+    offset: in bytes from the start of the arena; that of the root, unless this is a part of it.
     constant: the numbers, for CONSTANT.
+    pitch: bytes from row to row of a part of the root whose rows (the last axis) lie apart, in the arena alone; None
+        where all is dense, as it is for kernels that do not say `pitched`.
     """
 
     name: str
@@ -43,9 +48,10 @@ class BufferPlan:
     nbytes: int
     offset: int = 0
     constant: Buffer | None = None
+    pitch: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Step:
     """One launch.
 
@@ -71,7 +77,7 @@ class Step:
         return self.selection.settings
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class OutputPlan:
     """One result: the buffer, and whether it must be copied out because its bytes have another owner."""
 
@@ -79,7 +85,7 @@ class OutputPlan:
     copied: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Memory:
     """Sizes in bytes.
 
@@ -108,7 +114,8 @@ class Plan:
     """Everything that a launcher needs to run nodes on one device.
 
     inputs: indices of the buffers that the caller passes, in order.
-    aliased: nodes that need no kernel, because their outputs are the bytes of an operand.
+    aliased: nodes that need no kernel, because their outputs are the bytes of an operand, or of all operands.
+    notes: by node, how it comes that a Concat copies or not.
     poison: fill buffers with NaN patterns as soon as they are dead; a debugging aid.
     resident: the device's array for each constant; shared by all plans of a program.
     threads: how many threads a run may keep busy.
@@ -126,6 +133,7 @@ class Plan:
     resident: Mapping[Buffer, Any] = field(default_factory=dict, repr=False)
     limit: int | None = None
     threads: int = 1
+    notes: Mapping[Node, str] = field(default_factory=dict, repr=False)
 
     @property
     def nodes(self) -> int:

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
+from functools import partial
 from typing import Any
 
 from aicore.errors import AicoreError, PluginError
 from aicore.ir import Buffer, Node, TensorType, Value, numpy_dtype
 from aicore.kernels import Selection
+from aicore.records import dataclass
 from aicore.runtime.arena import Block, lower_bound, place
+from aicore.runtime.joins import Joins, Part, find_joins
+from aicore.runtime.memory import size_text
 from aicore.runtime.plan import BufferPlan, Memory, OutputPlan, Plan, Step, Storage
 from aicore.runtime.threads import thread_count
 
+_GROWTH = 1.05
+"""How much larger the arena may be where Concats need no copy, over that of a plan in which they copy."""
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True)
 class MemoryOptions:
     """How memory is planned; every choice gives the same numbers, bit for bit.
 
@@ -37,18 +44,22 @@ def make_plan(
     selections: Mapping[Node, Selection],
     options: MemoryOptions,
     resident: Mapping[Buffer, Any],
+    pitched: bool = False,
 ) -> Plan:
-    """Plan the nodes, in this order, for one device. Nodes that only rename bytes need no selection."""
-    draft = _Draft(reuse=options.reuse)
-    draft.pending.update(v for node in nodes for v in node.inputs if v is not None)
-    draft.pending.update(outputs)
-    input_buffers = tuple(draft.add(value, Storage.INPUT) for value in inputs)
-    for node in nodes:
-        if node in selections:
-            draft.add_step(node, selections[node])
-        else:
-            draft.add_alias(node)
-    results = draft.claim_outputs(outputs)
+    """Plan the nodes, in this order, for one device. Nodes that only rename bytes need no selection.
+
+    pitched: the device's launcher knows buffers with a pitch. Concats are left out then where their operands can be
+        computed in place, unless that takes more memory.
+    """
+    asked: dict[Node, int] = {}
+    joins = find_joins(nodes, selections, outputs) if pitched and options.reuse else Joins()
+    draft = _drafted(nodes, inputs, outputs, selections, _Draft(options.reuse, joins, asked))
+    if joins.parts:
+        least = lower_bound(list(draft.blocks().values()))
+        reason = f"copies: else a run would need at least {size_text(least)}"
+        copying = _drafted(nodes, inputs, outputs, selections, _Draft(True, joins.without(reason), asked))
+        if least > lower_bound(list(copying.blocks().values())) * _GROWTH:
+            draft = copying
     blocks = draft.blocks()
     offsets, arena = place(list(blocks.values()), options.reuse)
     at = dict(zip(blocks, offsets, strict=True))
@@ -58,21 +69,44 @@ def make_plan(
         lower_bound=lower_bound(list(blocks.values())),
         without_reuse=sum(block.nbytes for block in blocks.values()),
         constants=sum({b.constant: b.nbytes for b in buffers if b.constant is not None}.values()),
-        outputs=sum(buffers[result.buffer].nbytes for result in results),
+        outputs=sum(buffers[result.buffer].nbytes for result in draft.results),
     )
     return Plan(
         device=device,
         buffers=buffers,
         steps=draft.finished_steps(at),
-        inputs=input_buffers,
-        outputs=results,
+        inputs=draft.inputs,
+        outputs=draft.results,
         memory=memory,
         aliased=tuple(draft.aliased),
         poison=options.poison,
         resident=resident,
         limit=options.limit,
         threads=thread_count(),
+        notes=draft.joins.notes,
     )
+
+
+def _drafted(
+    nodes: Sequence[Node],
+    inputs: Sequence[Value],
+    outputs: Sequence[Value],
+    selections: Mapping[Node, Selection],
+    draft: _Draft,
+) -> _Draft:
+    """The draft with all nodes in it."""
+    draft.pending.update(v for node in nodes for v in node.inputs if v is not None)
+    draft.pending.update(outputs)
+    draft.inputs = tuple(draft.add(value, Storage.INPUT) for value in inputs)
+    for node in nodes:
+        if node in draft.joins.joined:
+            draft.add_joined(node)
+        elif node in selections:
+            draft.add_step(node, selections[node])
+        else:
+            draft.add_alias(node)
+    draft.results = draft.claim_outputs(outputs)
+    return draft
 
 
 def only_renames(node: Node) -> bool:
@@ -115,9 +149,16 @@ _Key = tuple[str, int]
 
 @dataclass
 class _Draft:
-    """The plan while it grows. Lifetimes belong to roots: the buffers that own bytes."""
+    """The plan while it grows. Lifetimes belong to roots: the buffers that own bytes.
+
+    asked: by node, the workspace for dense results, so that kernels are asked once however many drafts there are.
+    """
 
     reuse: bool
+    joins: Joins
+    asked: dict[Node, int]
+    inputs: tuple[int, ...] = ()
+    results: tuple[OutputPlan, ...] = ()
     pending: Counter[Value] = field(default_factory=Counter)
     buffers: list[BufferPlan] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
@@ -129,11 +170,17 @@ class _Draft:
     born: dict[int, int] = field(default_factory=dict)
     last_use: dict[int, int] = field(default_factory=dict)
     claimed: set[int] = field(default_factory=set)
+    of_parts: set[int] = field(default_factory=set)
+    """Roots of which other values are parts."""
 
-    def add(self, value: Value, storage: Storage, root: int | None = None) -> int:
+    def add(
+        self, value: Value, storage: Storage, root: int | None = None, offset: int = 0, pitch: int | None = None
+    ) -> int:
+        """A buffer; the offset is within its root."""
         number = len(self.buffers)
         root = number if root is None else root
-        plan = BufferPlan(value.name, value.type, storage, root, _nbytes(value.type), constant=value.constant)
+        nbytes = _nbytes(value.type)
+        plan = BufferPlan(value.name, value.type, storage, root, nbytes, offset, value.constant, pitch)
         self.buffers.append(plan)
         self.index[value] = number
         self.unread[root] += self.pending[value]
@@ -147,6 +194,15 @@ class _Draft:
             self.add(node.outputs[output], self.buffers[source].storage, self.buffers[source].root)
         self.aliased.append(node)
 
+    def add_joined(self, node: Node) -> None:
+        """A Concat whose operands lie where its result has them."""
+        self._read(node)
+        (result,) = node.outputs
+        part = self.joins.parts.get(result)
+        if part is not None:
+            self._add_part(result, part, len(self.steps) - 1)
+        self.aliased.append(node)
+
     def add_step(self, node: Node, selection: Selection) -> None:
         step = len(self.steps)
         operands = self._read(node)
@@ -156,20 +212,34 @@ class _Draft:
         in_place = self._in_place(node, selection, operands)
         outputs = tuple(self._add_result(value, in_place.get(i), step) for i, value in enumerate(node.outputs))
         self.steps.append(Step(node, selection, operands, outputs))
-        types = [None if v is None else v.type for v in node.inputs]
+        workspace = self._workspace(node, selection, outputs)
+        if workspace is not None:
+            self.workspaces[step] = workspace
+
+    def _workspace(self, node: Node, selection: Selection, outputs: Sequence[int]) -> int | None:
+        """Bytes that the kernel asks for; None where it wants none, or sizes are not known."""
         workspace = selection.kernel.workspace
-        if workspace is not None and all(t is None or t.is_static for t in types):
-            self.workspaces[step] = _asked(selection, node, workspace, types)
+        types = [None if v is None else v.type for v in node.inputs]
+        if workspace is None or not all(t is None or t.is_static for t in types):
+            return None
+        if any(self.buffers[i].pitch is not None for i in outputs):
+            return _asked(selection, node, partial(workspace, pitched=True), types)
+        if node not in self.asked:
+            self.asked[node] = _asked(selection, node, workspace, types)
+        return self.asked[node]
 
     def claim_outputs(self, outputs: Sequence[Value]) -> tuple[OutputPlan, ...]:
-        """The first output of a root gets its bytes; others, and those of inputs and constants, are copied."""
+        """The first output of a root gets its bytes; others, and those of inputs, constants and parts, are copied."""
         results = []
         for value in outputs:
             buffer = self._buffer(value)
             root = self.buffers[buffer].root
-            owned = self.buffers[root].storage in (Storage.ARENA, Storage.DYNAMIC) and root not in self.claimed
+            owned = self.buffers[root].storage in (Storage.ARENA, Storage.DYNAMIC)
+            owned = owned and root not in self.claimed and root not in self.of_parts
             if owned:
                 self.claimed.add(root)
+            elif root in self.of_parts:
+                self.last_use[root] = len(self.steps)  # it is copied after the last step
             results.append(OutputPlan(buffer, copied=not owned))
         return tuple(results)
 
@@ -188,9 +258,10 @@ class _Draft:
             storage = self.buffers[buffer.root].storage
             if storage is Storage.ARENA and buffer.root in self.claimed:
                 storage = Storage.OUTPUT
-            offset = at.get(("buffer", buffer.root), 0)
+            offset = at.get(("buffer", buffer.root), 0) + buffer.offset
             constant = self.buffers[buffer.root].constant
-            finished.append(BufferPlan(buffer.name, buffer.type, storage, buffer.root, buffer.nbytes, offset, constant))
+            known = buffer.name, buffer.type, storage, buffer.root, buffer.nbytes
+            finished.append(BufferPlan(*known, offset, constant, buffer.pitch))
         return tuple(finished)
 
     def finished_steps(self, at: Mapping[_Key, int]) -> tuple[Step, ...]:
@@ -225,9 +296,20 @@ class _Draft:
     def _add_result(self, value: Value, root: int | None, step: int) -> int:
         if root is not None:
             return self.add(value, Storage.ARENA, root)
+        if value in self.joins.parts:
+            return self._add_part(value, self.joins.parts[value], step)
         number = self.add(value, Storage.ARENA if _is_plain(value.type) else Storage.DYNAMIC)
         self.born[number] = self.last_use[number] = step
         return number
+
+    def _add_part(self, value: Value, part: Part, step: int) -> int:
+        if part.root not in self.index:
+            self.of_parts.add(self._add_result(part.root, None, step))
+        root = self.index[part.root]
+        self.last_use[root] = step
+        itemsize = numpy_dtype(value.dtype).itemsize
+        pitch = None if part.pitch is None else part.pitch * itemsize
+        return self.add(value, Storage.ARENA, root, part.offset * itemsize, pitch)
 
     def _in_place(self, node: Node, selection: Selection, operands: Sequence[int | None]) -> dict[int, int]:
         """The root whose bytes each output may overwrite, by output."""
@@ -238,6 +320,8 @@ class _Draft:
         for output, operand in node.op.inplace:
             buffer = operands[operand] if operand < len(operands) else None
             if buffer is None or output in found or output >= len(node.outputs):
+                continue
+            if node.inputs[operand] in self.joins.parts or node.outputs[output] in self.joins.parts:
                 continue
             root = self.buffers[buffer].root
             # An operand that shares its bytes with another one may be read again after it was overwritten.

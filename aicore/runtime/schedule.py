@@ -6,11 +6,12 @@ import heapq
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from aicore.errors import UnsupportedError
 from aicore.ir import Graph, Node, Value
 from aicore.kernels import Selection
+from aicore.records import dataclass
 from aicore.runtime.backend import Backend
 from aicore.runtime.control_flow import is_control_flow
 from aicore.runtime.planner import only_renames
@@ -147,13 +148,15 @@ def _order(graph: Graph, devices: Mapping[Node, str]) -> Sequence[Node]:
 def _with_ends(graph: Graph, groups: Sequence[tuple[str, list[Node]]]) -> list[Segment]:
     made_in = {value: i for i, (_, nodes) in enumerate(groups) for node in nodes for value in node.outputs}
     inputs: list[dict[Value, None]] = [{} for _ in groups]
-    crossing: set[Value] = {value for _, value in graph.outputs}
+    # Those of the graph come first, in its order, so that a plan that makes all of them needs no rearranging.
+    crossing: dict[Value, None] = dict.fromkeys(value for _, value in graph.outputs)
     for i, (_, nodes) in enumerate(groups):
         for value in (v for node in nodes for v in node.inputs):
             if value is not None and value.constant is None and made_in.get(value) != i:
                 inputs[i][value] = None
-                crossing.add(value)
-    return [
-        Segment(device, tuple(nodes), tuple(inputs[i]), tuple(v for n in nodes for v in n.outputs if v in crossing))
-        for i, (device, nodes) in enumerate(groups)
-    ]
+                crossing[value] = None
+    made: list[list[Value]] = [[] for _ in groups]
+    for value in crossing:
+        if value in made_in:
+            made[made_in[value]].append(value)
+    return [Segment(device, tuple(nodes), tuple(inputs[i]), tuple(made[i])) for i, (device, nodes) in enumerate(groups)]

@@ -8,7 +8,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
 
 from aicore.collector import collector_at_rest
@@ -16,6 +16,7 @@ from aicore.config import FallbackPolicy
 from aicore.errors import ExecutionError
 from aicore.ir import Graph, Node, TensorType, Value, retype
 from aicore.kernels import Choose
+from aicore.records import dataclass
 from aicore.runtime.backend import Backend
 from aicore.runtime.control_flow import Arrays, Body, control_flow
 from aicore.runtime.device import HOST, type_of
@@ -52,7 +53,7 @@ class Options:
     before_placing: Callable[[Graph], None] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CacheStatistics:
     """How often a signature was there, had to be compiled, and was pushed out; `size` of `capacity` are kept now."""
 
@@ -112,6 +113,11 @@ class Specialised:
                 slots[slot] = None
         return [slots[i] for i in self._results]
 
+    @property
+    def alone(self) -> Executable | None:
+        """The executable, if it takes exactly the graph's inputs in order, and makes all results."""
+        return None if self._alone is None or self._alone.reads != self._inputs else self._alone.executable
+
     def release(self) -> None:
         """Give back memory that no run is using, that of bodies of loops and branches too."""
         for executable in self.executables:
@@ -130,7 +136,7 @@ class Specialised:
         return Profile(tuple(rows))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ProfileRow:
     """Seconds that one step took: a kernel, a move between devices, or control flow."""
 
@@ -140,7 +146,7 @@ class ProfileRow:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Profile:
     """One run, step by step."""
 
@@ -196,6 +202,10 @@ class Specialiser:
         self._cache: OrderedDict[Signature, Future[Specialised]] = OrderedDict()
         self._hits = self._misses = self._evictions = 0
         self._said: set[str] = set()
+
+    def at_home(self, home: str) -> Specialiser:
+        """One of the same graph and settings, whose arrays come from and go to another place."""
+        return Specialiser(self.graph, self._target, self._fallbacks, self._options, self._optimise, home)
 
     def find(self, signature: Signature) -> Specialised | None:
         """The specialisation for inputs of these types, if it is there or being compiled."""
@@ -294,6 +304,7 @@ class Specialiser:
             placement.selections,
             self._options.memory,
             backend.constants,
+            backend.pitched,
         )
         _check_memory(plan)
         executable = backend.launch(plan)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from aicore.ir import Graph, Value
+from aicore.records import dataclass
 from aicore.runtime.device import HOST, Device
 from aicore.runtime.executable import Executable
 
@@ -23,7 +23,7 @@ class Stage(Protocol):
     def reads(self) -> tuple[int, ...]: ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RunPlan:
     """Run an executable."""
 
@@ -37,7 +37,7 @@ class RunPlan:
             slots[slot] = result
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Move:
     """Copy one value to another device; where both share memory, nothing is copied."""
 
@@ -58,7 +58,7 @@ class Move:
         slots[self.write] = array if self.target is None else self.target.upload(array)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Duplicate:
     """A copy on the same device: for a result that is an input, a constant, or another result."""
 
@@ -74,7 +74,7 @@ class Duplicate:
         slots[self.write] = np.array(array, order="C") if self.device is None else self.device.copy(array)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Call:
     """A function of arrays on the target: control flow, or loading a constant."""
 

@@ -6,6 +6,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
+from aicore.config import Precision
 from aicore.ir import Op, TensorType
 from aicore.kernels import Candidate
 from aicore.runtime import Device
@@ -21,11 +22,13 @@ class Chooser:
     same code. Otherwise it is a miss.
     """
 
-    def __init__(self, store: TuningStore, device: Device) -> None:
+    def __init__(self, store: TuningStore, device: Device, precision: Precision = "float32") -> None:
         self.store = store
+        self.precision: Precision = precision
         self._device = device
         self._device_text = ""
         self._mine: dict[str, Record] = {}
+        self._read: dict[tuple[Op, tuple[TensorType | None, ...], frozenset[int]], Record] = {}
         self.hits = 0
         self.misses: Counter[str] = Counter()
 
@@ -46,6 +49,7 @@ class Chooser:
     def add(self, problem: str, record: Record) -> None:
         """Use a record of this process before any that the store has."""
         self._mine[problem] = record
+        self._read.clear()
 
     def __call__(
         self, op: Op, types: Sequence[TensorType | None], constant: Collection[int], candidates: Sequence[Candidate]
@@ -65,10 +69,19 @@ class Chooser:
     def _record(self, op: Op, types: Sequence[TensorType | None], constant: Collection[int]) -> Record | str:
         if not self._mine and self.store.unusable:
             return self.store.unusable  # the text of the problem would be for nothing
-        problem = problem_text(op, types, constant)
+        asked = op, tuple(types), frozenset(constant)
+        if asked in self._read:
+            self.store.hits += 1
+            return self._read[asked]
+        problem = problem_text(op, types, constant, self.precision)
         if problem is None:
             return "an attribute that cannot be written down"
-        return self._mine.get(problem) or self.store.find(self.device_text, problem)
+        if problem in self._mine:
+            return self._mine[problem]
+        found = self.store.find(self.device_text, problem)
+        if isinstance(found, Record):
+            self._read[asked] = found
+        return found
 
 
 def considered(candidates: Sequence[Candidate]) -> str:

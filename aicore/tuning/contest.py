@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import TypeAlias
+
+from aicore.records import dataclass
 
 Timer: TypeAlias = Callable[[int], float]
 """Runs one contestant once and returns the seconds that it took."""
@@ -21,7 +22,7 @@ _PROMISING = 0.95
 _CONFIDENCE = 0.95
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Interval:
     """A median, and the interval that holds the true one with at least 95 % confidence."""
 

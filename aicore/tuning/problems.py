@@ -9,15 +9,20 @@ from collections.abc import Collection, Sequence
 from functools import cache
 from pathlib import Path
 
+from aicore import __version__
+from aicore.config import Precision
 from aicore.errors import GraphError
 from aicore.ir import Op, TensorType, op_text
 from aicore.kernels import Kernel
 from aicore.runtime import Device, thread_count
 
 
-def problem_text(op: Op, types: Sequence[TensorType | None], constant: Collection[int] = ()) -> str | None:
+def problem_text(
+    op: Op, types: Sequence[TensorType | None], constant: Collection[int] = (), precision: Precision = "float32"
+) -> str | None:
     """`Conv{strides=[2, 2]}(float32[1,3,224,224], const float32[64,3,7,7])`; None for an op that text cannot hold.
 
+    A precision that is lower than float32 stands in front.
     Arrays are dense and in C order on every device, so shapes say all about strides.
     """
     try:
@@ -27,14 +32,13 @@ def problem_text(op: Op, types: Sequence[TensorType | None], constant: Collectio
     operands = ", ".join(
         ("const " if i in constant else "") + ("_" if t is None else str(t)) for i, t in enumerate(types)
     )
-    return f"{attributes}({operands})"
+    lowered = "" if precision == "float32" else f"{precision} "
+    return f"{lowered}{attributes}({operands})"
 
 
 def device_text(device: Device) -> str:
     """All facts about the device that times depend on, as JSON: model, driver, libraries, threads."""
-    from importlib_metadata import version
-
-    facts = {"kind": device.kind, "device": device.fingerprint, "threads": thread_count(), "aicore": version("aicore")}
+    facts = {"kind": device.kind, "device": device.fingerprint, "threads": thread_count(), "aicore": __version__}
     return json.dumps(facts, sort_keys=True)
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from aicore.records import dataclass
 
 LARGEST = 1 << 16
 """Characters of the longest record that is read; one of 100 candidates needs a tenth of it."""

@@ -15,7 +15,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-from aicore.config import Config
+from aicore.config import Config, cache_folder
 from aicore.errors import TuningError
 from aicore.tuning.records import Record, RecordError
 
@@ -60,11 +60,7 @@ class TuningStore:
     @classmethod
     def of(cls, config: Config) -> TuningStore:
         """The store of this configuration: `tuning.sqlite` in the folder of caches."""
-        if config.cache_dir is not None:
-            return cls(config.cache_dir / "tuning.sqlite")
-        from platformdirs import user_cache_path
-
-        return cls(user_cache_path("aicore", appauthor=False) / "tuning.sqlite")
+        return cls(cache_folder(config) / "tuning.sqlite")
 
     @property
     def unusable(self) -> str:

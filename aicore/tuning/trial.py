@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from aicore.errors import TuningError
 from aicore.ir import Builder, Node, TensorType, Value, numpy_dtype
 from aicore.kernels import Candidate, Selection
+from aicore.records import dataclass
 from aicore.runtime import Backend, Executable, MemoryOptions, make_plan
 
 Array = np.ndarray[Any, Any]

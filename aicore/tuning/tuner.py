@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,6 +15,7 @@ from aicore.errors import AicoreError, TuningError
 from aicore.ir import Graph, Node, Op, walk_graphs
 from aicore.kernels import Candidate
 from aicore.numerics.expected import Evaluate, expect
+from aicore.records import dataclass
 from aicore.runtime import Backend, is_control_flow, only_renames
 from aicore.tuning.chooser import Chooser, considered
 from aicore.tuning.contest import contest
@@ -135,7 +136,7 @@ class Tuner:
         candidates = self._worth_timing(problem)
         try:
             arrays = made_up(problem.node)
-            expected = expect(self._evaluate, *_given(problem.node, arrays))
+            expected = expect(self._evaluate, *_given(problem.node, arrays), self._chooser.precision)
         except AicoreError as error:
             return Outcome(problem, None, f"no numbers to compare with: {error}")
         trials: dict[str, Trial] = {}
@@ -176,7 +177,7 @@ class Tuner:
             return None
         types = [None if v is None else v.type for v in node.inputs]
         constant = [i for i, v in enumerate(node.inputs) if v is not None and v.constant is not None]
-        text = problem_text(node.op, types, constant)
+        text = problem_text(node.op, types, constant, self._chooser.precision)
         try:
             candidates = self._untuned.select(node).candidates
         except AicoreError:  # it runs on another device

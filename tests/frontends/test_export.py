@@ -249,3 +249,30 @@ def test_save_writes_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(UnsupportedError, match="are more than one protobuf can hold"):
         save_model(graph, tmp_path / "large.onnx")
     assert not (tmp_path / "large.onnx").exists()
+
+
+def test_older_opsets_for_other_runtimes() -> None:
+    """What an operator does not have yet is left out where it is the default, and refused where it is not."""
+    op = Builder()
+    x, scale = op.input("x", "float32", (2, 3)), op.constant(np.float32(0.5)[()])
+    graph = op.graph([x], {"y": op.QuantizeLinear(x, scale)})
+    model = export_model(graph, 21)
+    onnx.checker.check_model(model, full_check=True)
+    assert model.opset_import[0].version == 21
+    assert model.ir_version == 10
+    exact = op.graph([x], {"y": op.QuantizeLinear(x, scale, precision="float16")})
+    assert export_model(exact).opset_import[0].version == onnx.defs.onnx_opset_version()
+    with pytest.raises(UnsupportedError, match="ONNX has no place for precision='float16'"):
+        export_model(op.graph([x], {"y": exact.outputs[0][1]}), 21)
+    for opset in (20, onnx.defs.onnx_opset_version() + 1):
+        with pytest.raises(UnsupportedError, match=f"not {opset}"):
+            export_model(graph, opset)
+
+
+def test_element_types_that_an_older_opset_lacks() -> None:
+    op = Builder()
+    x = op.input("x", "bfloat16", (2,))
+    graph = op.graph([x], {"y": op.Sin(x)})
+    assert export_model(graph).graph.node[0].op_type == "Sin"
+    with pytest.raises(UnsupportedError, match="opset 21 takes no bfloat16 for input"):
+        export_model(graph, 21)

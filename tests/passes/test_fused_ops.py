@@ -10,8 +10,10 @@ from aicore.ir import Builder, Graph, Op, Sample, Value, as_tuple, is_fused, ver
 from aicore.ops import CORE
 from aicore.passes import run_passes
 from aicore.passes.decompose_unsupported import DecomposeUnsupported
+from aicore.passes.fuse_attention import FuseAttention
 from aicore.passes.fuse_pointwise import FusePointwise
 from aicore.passes.place_channels_last import PlaceChannelsLast
+from aicore.passes.read_views import ReadViews
 from aicore.passes.remove_dead import RemoveDead
 from aicore.rewrite import fuse, rewrite
 from tests.passes.graphs import assert_same, context, kinds, lacking, run
@@ -66,7 +68,8 @@ def test_parts_are_fused_and_taken_apart_again(cls: type[Op]) -> None:
         try:
             fused = rewrite(parts, (fuse(cls),), context())
         except RuleError:
-            fused, _ = run_passes(parts, (FusePointwise(), PlaceChannelsLast(), RemoveDead()), context())
+            passes = (FuseAttention(), ReadViews(), FusePointwise(), PlaceChannelsLast(), RemoveDead())
+            fused, _ = run_passes(parts, passes, context())
         live = [node for node in fused.nodes if not node.outputs[0].fixed]  # constants inside a Region stay outside
         assert [type(node.op) for node in live] == [cls], sample.note
         apart, report = run_passes(fused, (DecomposeUnsupported(),), context(supports=lacking(cls)))

@@ -141,13 +141,14 @@ def test_other_ranks(shape: tuple[int, ...]) -> None:
     assert_same(graph, after, x, tolerance=1e-4)
 
 
-def test_a_channel_shuffle_is_one_transpose_of_channels() -> None:
+@pytest.mark.parametrize("batch", ["N", 2, 1])  # a dim of 1 could be stored anywhere
+def test_a_channel_shuffle_is_one_transpose_of_channels(batch: Any) -> None:
     def shuffle(op: Builder, x: Value) -> Value:
         apart = op.Transpose(op.Reshape(x, shape=(0, 2, 2, 6, 8)), perm=(0, 2, 1, 3, 4))
         found: Value = op.Reshape(apart, shape=(0, 4, 6, 8))
         return found
 
-    graph, x = between(shuffle, ("N", 3, 6, 8))
+    graph, x = between(shuffle, (batch, 3, 6, 8))
     after = placed(graph)
     perms = [node.op.perm for node in after.nodes if type(node.op).__name__ == "Transpose"]
     assert perms == [(0, 2, 3, 1), (0, 1, 2, 4, 3), (0, 3, 1, 2)]

@@ -26,6 +26,8 @@ TEXTS = {
         "driver too old",
         "sudo ubuntu-drivers install",
     ),
+    "no NVIDIA driver: libcuda.so.1 is not found": ("no driver", "nvidia-smi"),
+    "Found no NVIDIA driver on your system": ("no driver", "nvidia-smi"),
     "the NVIDIA driver 470.82 is too old: CUDA 12 needs 525": ("driver too old", "nvidia-smi"),
     "CUDA 12 requires driver 525.60": ("driver too old", "nvidia-smi"),
     "CUDA_ERROR_UNSUPPORTED_PTX_VERSION: the provided PTX was compiled with an unsupported toolchain": (

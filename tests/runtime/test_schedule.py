@@ -40,6 +40,20 @@ def test_everything_on_the_target(registry: PluginRegistry) -> None:
     assert [value for _, value in graph.outputs] == list(segment.outputs)
 
 
+def test_results_of_a_segment_are_in_the_order_of_the_graph(registry: PluginRegistry) -> None:
+    """A value that is made first may be asked for last; then what only another segment reads comes behind."""
+    b = Builder()
+    x = b.input("x", "float32", (4,))
+    early = b.Sin(x)
+    late = b.Sin(b.Sin(early))
+    between = b.Sin(early)
+    graph = b.graph((x,), {"late": late, "early": early, "far": b.Cos(between)})
+    placement = place_nodes(graph, backend(registry, "fake", "Cos"), [backend(registry, "cpu")])
+    first, second = make_segments(graph, placement)
+    assert first.outputs == (late, early, between)
+    assert second.outputs == (graph.outputs[2][1],)
+
+
 def test_what_the_target_lacks_goes_elsewhere_with_the_reason(registry: PluginRegistry) -> None:
     graph = pairs(3)
     placement = place_nodes(graph, backend(registry, "fake", "Cos"), [backend(registry, "cpu")])

@@ -9,7 +9,7 @@ from pathlib import Path
 from google.protobuf.message import DecodeError, EncodeError
 
 from aicore.errors import ModelError, UnsupportedError
-from aicore.frontends.onnx.exporter import export_model
+from aicore.frontends.onnx.exporter import OLDEST_OPSET, export_model
 from aicore.frontends.onnx.importer import import_model
 from aicore.frontends.onnx.read import SIZE_LIMIT, Source, read_model
 from aicore.ir import Graph, Op
@@ -34,16 +34,16 @@ def load_model(source: Source, *, extra_ops: Iterable[type[Op]] = (), overridabl
         raise ModelError(f"the model is damaged: {error}") from error
 
 
-def save_model(graph: Graph, path: str | os.PathLike[str]) -> None:
-    """Write the graph as an ONNX model.
+def save_model(graph: Graph, path: str | os.PathLike[str], opset: int | None = None) -> None:
+    """Write the graph as an ONNX model, of the newest opset or of another one that `export_model` takes.
 
     Raises UnsupportedError as `export_model` does, and for a model that is too large for one protobuf.
     """
-    model = export_model(graph)
+    model = export_model(graph, opset)
     size = model.ByteSize()
     if size > SIZE_LIMIT:
         raise UnsupportedError(f"{path}: {size} bytes are more than one protobuf can hold ({SIZE_LIMIT})")
     Path(path).write_bytes(model.SerializeToString())
 
 
-__all__ = ["Source", "export_model", "load_model", "save_model"]
+__all__ = ["OLDEST_OPSET", "Source", "export_model", "load_model", "save_model"]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from onnx import AttributeProto
 
 from aicore.errors import ModelError
 from aicore.frontends.onnx.texts import text
+from aicore.records import dataclass
 
 _FIELD_OF = {
     "FLOAT": "f",
@@ -30,14 +30,14 @@ _FIELD_OF = {
 _REPEATED = frozenset(name for name in _FIELD_OF if name.endswith("S"))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Reference:
     """Inside a function body: the value of the caller's attribute `name`, if the caller gives it."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Attribute:
     """type: the name of an AttributeProto.AttributeType. value: numbers, texts and tuples of them, or protos.
 

@@ -10,7 +10,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 from aicore.errors import UnsupportedError
 from aicore.frontends.onnx.attributes import Attribute, encode
-from aicore.frontends.onnx.fields import Written, written_fields
+from aicore.frontends.onnx.fields import Written, check_types, written_fields
 from aicore.frontends.onnx.metadata import write_metadata
 from aicore.frontends.onnx.names import Names
 from aicore.frontends.onnx.schema import Signature, signature
@@ -20,26 +20,35 @@ from aicore.ir import Buffer, Builder, Graph, Node, Op, Value, as_tuple, is_fuse
 from aicore.ops import CORE
 from aicore.ops.control import If, Loop, Scan
 
+OLDEST_OPSET = 21
+"""Later opsets added operators, element types and attributes, and gave nothing another meaning."""
 
-def export_model(graph: Graph) -> ModelProto:
-    """The graph as a model of the newest opset that the installed onnx package knows.
 
+def export_model(graph: Graph, opset: int | None = None) -> ModelProto:
+    """The graph as a model of the newest opset that the installed onnx package knows, or of an older one.
+
+    opset: 21 or later, for runtimes that do not know the newest yet.
     Fused ops are written as their parts, ops of plugins that have none as nodes of their domain.
-    Raises UnsupportedError, naming the node, for what ONNX cannot express.
+    Raises UnsupportedError, naming the node, for what ONNX, or that opset of it, cannot express.
     """
-    return _Exporter().model(graph)
+    newest = onnx.defs.onnx_opset_version()
+    if opset is not None and not OLDEST_OPSET <= opset <= newest:
+        raise UnsupportedError(f"models are written with opset {OLDEST_OPSET} to {newest}, not {opset}")
+    return _Exporter(opset or newest).model(graph)
 
 
 class _Exporter:
-    def __init__(self) -> None:
+    def __init__(self, opset: int) -> None:
         self._names = Names()
         self._by_buffer: dict[Buffer, str] = {}
         self._initializers: list[TensorProto] = []
         self._domains: set[str] = set()
-        self._opset = onnx.defs.onnx_opset_version()
+        self._opset = opset
 
     def model(self, graph: Graph) -> ModelProto:
-        model = ModelProto(ir_version=onnx.IR_VERSION, producer_name="aicore")
+        is_newest = self._opset == onnx.defs.onnx_opset_version()
+        version = onnx.IR_VERSION if is_newest else onnx.helper.OP_SET_ID_VERSION_MAP["ai.onnx", self._opset]
+        model = ModelProto(ir_version=version, producer_name="aicore")
         self._fill(model.graph, graph, {})
         model.graph.initializer.extend(self._initializers)
         write_metadata(graph, model)
@@ -107,7 +116,10 @@ class _Exporter:
         if isinstance(op, If | Loop | Scan):
             self._control_flow(proto, node)
         else:
-            written = written_fields(node, self._schema(op), self._names.of(node.outputs[0]))
+            schema = self._schema(op)
+            if schema is not None and self._opset < onnx.defs.onnx_opset_version():
+                check_types(node, schema, self._opset)
+            written = written_fields(node, schema, self._names.of(node.outputs[0]))
             self._operands(proto, node, written)
         proto.output.extend(self._names.of(value) for value in node.outputs)
         return proto

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
+from onnx import defs
 
 from aicore.errors import UnsupportedError
-from aicore.frontends.onnx._elements import NUMBER_OF
+from aicore.frontends.onnx._elements import CONSTRAINT_OF, NUMBER_OF
 from aicore.frontends.onnx.attributes import Attribute
-from aicore.frontends.onnx.schema import Signature
+from aicore.frontends.onnx.schema import Signature, signature
 from aicore.frontends.onnx.tensor_protos import tensor_proto
 from aicore.ir import Buffer, Node, Value, constant_value, numpy_dtype
+from aicore.records import dataclass
 
 _NOT_WRITTEN = {
     "MaxPool": {"indices"},
@@ -24,7 +26,7 @@ _VECTORS = {"TopK": {"k"}}
 """Fields that hold a number where the operand is a vector of one element."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Written:
     """attributes: by name. operands: constants by index, for fields that hold what was an operand."""
 
@@ -58,9 +60,25 @@ def written_fields(node: Node, schema: Signature | None, called: str) -> Written
         elif name in operand_of:
             array = _operand_array(node, schema, operand_of[name], value, name in _VECTORS.get(kind, ()))
             written.operands[operand_of[name]] = constant_value(array, f"{called}_{name}")
-        else:
+        elif not (is_younger(kind, name, schema.since) and value == field.default):
             raise UnsupportedError(f"{node}: ONNX has no place for {name}={value!r}")
     return written
+
+
+def is_younger(kind: str, name: str, since: int) -> bool:
+    """Whether a later version of a standard operator than the one of opset `since` added the attribute."""
+    newest = signature(kind, "", defs.onnx_opset_version())
+    return newest is not None and newest.since > since and name in newest.attributes
+
+
+def check_types(node: Node, schema: Signature, opset: int) -> None:
+    """Raise UnsupportedError for an operand of an element type that the operator takes in later opsets only."""
+    for index, value in enumerate(node.inputs):
+        if value is None:
+            continue
+        formal = schema.formal_input(index)
+        if CONSTRAINT_OF[value.dtype] not in formal.types:
+            raise UnsupportedError(f"{node}: opset {opset} takes no {value.dtype} for {formal.name}")
 
 
 def _is_redundant(node: Node, name: str) -> bool:

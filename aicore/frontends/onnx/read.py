@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
@@ -12,6 +11,7 @@ from google.protobuf.message import DecodeError
 
 from aicore.errors import ModelError, UnsupportedError
 from aicore.frontends.onnx.texts import text
+from aicore.records import dataclass
 
 Source: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview | onnx.ModelProto"
 
@@ -23,7 +23,7 @@ _OLDEST_IR = 3
 _LARGEST_VERSION = (1 << 31) - 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ModelFile:
     """A parsed model.
 

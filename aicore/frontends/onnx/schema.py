@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from onnx import defs
 
 from aicore.frontends.onnx.attributes import Attribute, decode
+from aicore.records import dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Formal:
     """One formal input or output; a variadic one stands for all that follow."""
 
@@ -24,7 +24,7 @@ class Formal:
     """The name of its type variable, such as `T`, or one type text."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Signature:
     """One operator in one version.
 

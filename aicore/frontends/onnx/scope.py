@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from aicore.frontends.onnx.attributes import Attribute
 from aicore.ir import Builder, Node, Value
+from aicore.records import dataclass
 
 
 @dataclass(eq=False)

@@ -7,7 +7,7 @@ attributes that the operator's schema asks for, and names that are defined exact
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from onnx import FunctionProto, GraphProto, NodeProto, SparseTensorProto, TensorProto, ValueInfoProto
 
@@ -17,6 +17,7 @@ from aicore.frontends.onnx.order import in_order
 from aicore.frontends.onnx.read import CONVERTED_SINCE, domain_name
 from aicore.frontends.onnx.schema import Signature, is_known, signature
 from aicore.frontends.onnx.texts import text, texts
+from aicore.records import dataclass
 
 DEPTH_LIMIT = 32
 """Levels of sub-graphs inside sub-graphs, and of functions inside functions."""
@@ -25,7 +26,7 @@ FunctionKey = tuple[str, str, str]
 """Domain, name and overload of a function of the model."""
 
 
-@dataclass(slots=True)
+@dataclass
 class CheckedNode:
     """One node.
 
@@ -48,7 +49,7 @@ class CheckedNode:
     needs: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass
 class CheckedGraph:
     """One graph with sorted nodes.
 
@@ -64,7 +65,7 @@ class CheckedGraph:
     free: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Context:
     """What is in force where a node stands.
 

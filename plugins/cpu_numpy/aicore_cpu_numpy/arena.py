@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -34,6 +35,8 @@ class Arena:
         self.bytes.fill(POISON)
 
     def _view(self, plan: Plan, buffer: BufferPlan) -> Array | None:
+        if buffer.pitch is not None:
+            return self._rows_apart(buffer, buffer.pitch)
         if buffer.storage is Storage.ARENA:
             flat = self.slice(buffer.offset, buffer.nbytes)
             return flat.view(numpy_dtype(buffer.type.dtype)).reshape(buffer.type.static_shape)
@@ -41,3 +44,14 @@ class Arena:
             array: Array = plan.resident[buffer.constant]
             return array.reshape(buffer.type.static_shape)
         return None
+
+    def _rows_apart(self, buffer: BufferPlan, pitch: int) -> Array:
+        """A part of each row of another buffer."""
+        dtype, (*outer, width) = numpy_dtype(buffer.type.dtype), buffer.type.static_shape
+        strides, step = [dtype.itemsize], pitch
+        for dim in reversed(outer):
+            strides.append(step)
+            step *= dim
+        nbytes = (math.prod(outer) - 1) * pitch + width * dtype.itemsize
+        flat = self.slice(buffer.offset, nbytes)[: width * dtype.itemsize].view(dtype)
+        return np.lib.stride_tricks.as_strided(flat, buffer.type.static_shape, strides[::-1])

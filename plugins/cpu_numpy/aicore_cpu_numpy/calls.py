@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
 from typing import Any, TypeAlias
@@ -20,6 +19,7 @@ import numpy as np
 from aicore.errors import ExecutionError
 from aicore.ir import TensorType, Value, as_tuple, constant_value, numpy_dtype
 from aicore.ir.inference import check_possible
+from aicore.records import dataclass
 from aicore.runtime import BufferPlan, Plan, Step, Storage, bytes_of, check_room, type_of, using_threads
 from aicore_cpu_numpy.arena import POISON, Arena, Array, Environment
 
@@ -89,7 +89,7 @@ class BoundStep:
         return _Late(self._resolve(types), inferred, workspace)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Late:
     """A function for sizes that were found at run time, the types of its results, and bytes of its workspace."""
 

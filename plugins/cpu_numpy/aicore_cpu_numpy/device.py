@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import platform
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from aicore.ir import TensorType, numpy_dtype
+from aicore.records import dataclass
 
 Array = np.ndarray[Any, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CpuDevice:
     """The memory that NumPy uses. `upload` and `download` return the array itself unless it is strided."""
 
     name: str = "cpu"
     kind: str = "cpu"
     static_shapes_only: bool = False
+    pitched: bool = True
 
     @property
     def fingerprint(self) -> str:

@@ -13,12 +13,13 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
+
+from aicore.records import dataclass
 
 Task: TypeAlias = Callable[[], Any]
 

@@ -104,6 +104,20 @@ def test_a_window_that_moves_by_one_goes_axis_by_axis(run_kernel: Run, reference
     assert np.isnan(got).sum() == 12  # each of 3 x 4 windows meets the NaN
 
 
+@pytest.mark.usefixtures("sharing")
+def test_a_window_that_moves_by_two_goes_axis_by_axis(run_kernel: Run, reference: Run) -> None:
+    x = np.random.default_rng(3).standard_normal((2, 11, 9, 3))
+    x[0, 5, 4, 1] = np.nan
+    options: Any = {"kernel_shape": (3, 3), "strides": (2, 2), "pads": (1, 0, 0, 1)}
+    for inner in (MaxPool(**options), AveragePool(**options), MaxPool(**options, dilations=(2, 1))):
+        op = ChannelsLast(inner)
+        shape = last_pooling.TensorType("float64", x.shape)
+        (got,) = run_kernel(KERNELS[type(inner)], op, [x])
+        assert last_pooling.pooling(op, shape).by_axis
+        np.testing.assert_allclose(got, reference(op, [x])[0], rtol=1e-12)
+        assert np.isnan(got).any()
+
+
 def test_mean_of_many_pixels_is_as_exact_as_in_the_other_order(run_kernel: Run) -> None:
     x = np.random.default_rng(2).uniform(0.5, 1.5, (1, 300, 301, 2)).astype(np.float32)
     (got,) = run_kernel(KERNELS[GlobalAveragePool], ChannelsLast(GlobalAveragePool()), [x])

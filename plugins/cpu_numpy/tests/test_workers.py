@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from aicore_cpu_numpy.fast._parallel import HEAD_START, shares
 from aicore_cpu_numpy.workers import Workers, blas_libraries, run_tasks, single_threaded_blas
 
 
@@ -116,3 +117,21 @@ def test_a_forked_child_has_threads_of_its_own() -> None:
         run_tasks([noting(done, 0), noting(done, 1)])
         os._exit(0 if done == [1, 1] else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_the_caller_has_more_to_do_by_what_it_does_before_the_others_begin() -> None:
+    work = 4 * HEAD_START
+    assert shares(80, 2, work) == [(0, 30), (30, 80)]  # one begins 1 later and takes 1.5, the caller takes 2.5
+    assert shares(80, 2, 1.0) == [(0, 40), (40, 80)]
+    assert shares(80, 1, work) == [(0, 80)]
+    assert shares(80, 2, HEAD_START / 2) == [(0, 80)]  # done before anybody else has begun
+
+
+@pytest.mark.parametrize("total", [0, 1, 2, 3, 7])
+@pytest.mark.parametrize("parts", [1, 2, 3, 8])
+@pytest.mark.parametrize("seconds", [0.0, 3 * HEAD_START, 1.0])
+def test_shares_cover_all_without_empty_ones(total: int, parts: int, seconds: float) -> None:
+    found = shares(total, parts, seconds)
+    assert [i for start, stop in found for i in range(start, stop)] == list(range(total))
+    assert all(start < stop for start, stop in found)
+    assert len(found) <= parts

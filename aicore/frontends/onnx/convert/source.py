@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -15,6 +15,7 @@ from aicore.frontends.onnx.attributes import Attribute, Attributes
 from aicore.frontends.onnx.external import ExternalData
 from aicore.frontends.onnx.tensors import sparse_array, tensor_array
 from aicore.ir import Buffer, Builder, Op, Value
+from aicore.records import dataclass
 
 if TYPE_CHECKING:
     from aicore.frontends.onnx.importer import Importer
@@ -27,7 +28,7 @@ Converter: TypeAlias = "Callable[[SourceNode], Results]"
 NEWEST = 1 << 30
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Conversion:
     """A converter for one operator, from opset `since` to opset `until`, both included."""
 

@@ -7,12 +7,12 @@ that those with one activation are one dense array. States are (L, N, H).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from aicore.ops.recurrent import GRU, LSTM, RNN, Recurrent
+from aicore.records import dataclass
 from aicore_cpu_numpy.fast._gates import Gate
 
 Array = np.ndarray[Any, Any]

@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from aicore_cpu_numpy.fast._parallel import MOVED, Array, Call, parts_of, side_by_side, spans
+from aicore_cpu_numpy.fast._parallel import MOVED, Array, Call, parts_of, shares, side_by_side
 
 FEW = 8
 """A last axis of so few elements is no loop to run over."""
@@ -39,15 +39,19 @@ def merge_axes(shape: Sequence[int], perm: Sequence[int]) -> tuple[tuple[int, ..
 
 def transposing(x: Array, perm: Sequence[int], out: Array) -> Call:
     """The call that copies transpose(x, perm) to `out`."""
-    dims, order = merge_axes(x.shape, perm)
-    view = x.reshape(dims).transpose(order)
-    target = out.reshape(view.shape)
+    if x.flags.c_contiguous and out.flags.c_contiguous:
+        dims, order = merge_axes(x.shape, perm)
+        view = x.reshape(dims).transpose(order)
+        target = out.reshape(view.shape)
+    else:  # axes of rows that lie apart may not merge
+        view, target = x.transpose(perm), out
     if target.size == 0 or target.ndim < 2:
         return copying([(out.reshape(-1), x.reshape(-1))])
     axis = 0 if target.shape[0] >= target.shape[1] or target.ndim == 2 else 1
     before = (slice(None),) * axis
     tasks: list[list[Call]] = []
-    for start, stop in spans(target.shape[axis], parts_of(copy_seconds(out.nbytes))):
+    seconds = copy_seconds(out.nbytes)
+    for start, stop in shares(target.shape[axis], parts_of(seconds), seconds):
         part = (*before, slice(start, stop))
         tasks.append([partial(np.copyto, y, v) for y, v in _pieces(target[part], view[part])])
     return side_by_side(tasks)

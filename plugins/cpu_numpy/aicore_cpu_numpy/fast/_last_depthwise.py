@@ -7,26 +7,30 @@ that one offset meets are gathered first, so that they are neighbours too.
 
 from __future__ import annotations
 
+import inspect
 import math
+import string
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property, partial
 
 import numpy as np
 
-from aicore_cpu_numpy.fast._last_epilogue import Array, Calls, needs_two
+from aicore.records import dataclass
+from aicore_cpu_numpy.fast._last_epilogue import Array, Calls
 from aicore_cpu_numpy.fast._last_padding import Bounds, clear, copy_region, reach, sizes
 from aicore_cpu_numpy.fast._last_problem import Arrays, Block, Problem, blocks, tail
 from aicore_cpu_numpy.fast._last_rates import (
     CALL,
-    PARALLEL,
     copy_seconds,
     pass_seconds,
     shared,
     shifted_seconds,
 )
-from aicore_cpu_numpy.fast._parallel import spans
+from aicore_cpu_numpy.fast._parallel import PARALLEL, shares
 from aicore_cpu_numpy.fast._rows import carve, carved_bytes
+
+_EINSUM = inspect.unwrap(np.einsum)
+"""Without NumPy's search for operands that override it, which takes longer than the sums of a small block."""
 
 
 def reason_against(p: Problem) -> str | None:
@@ -120,7 +124,7 @@ class Depthwise:
     def _bounds(self) -> list[tuple[int, int]]:
         """(first row, end row) of each worker."""
         p = self.problem
-        return spans(p.height, self._parts) if p.size else []
+        return shares(p.height, self._parts, self._alone) if p.size else []
 
     @property
     def workspace(self) -> int:
@@ -132,7 +136,7 @@ class Depthwise:
         for start, stop in self._bounds:
             cut = blocks(p, start, stop, self._most)
             size = max(block.height for block in cut) * p.width * p.group
-            found.append((size if needs_two(p.activation) else 0,))
+            found.append((size if p.apart or p.pitched else 0,))
             found.append((size if len(self._combs) > 1 else 0,))
             for comb in self._combs:
                 found.append((max(self._gathered(block, comb)[2] for block in cut),))
@@ -239,6 +243,5 @@ class Depthwise:
 
 def _einsum(view: Array, weights: Array, target: Array) -> partial[Array]:
     """The call of target[p, i] = sum over k of view[k, p, i] * weights[k, i], where k and p are several axes."""
-    kernel, rank = list(range(weights.ndim - 1)), view.ndim
-    outer = list(range(weights.ndim - 1, rank))
-    return partial(np.einsum, view, list(range(rank)), weights, [*kernel, rank - 1], outer, out=target)
+    kernel, axes = weights.ndim - 1, string.ascii_lowercase[: view.ndim]
+    return partial(_EINSUM, f"{axes},{axes[:kernel]}{axes[-1]}->{axes[kernel:]}", view, weights, out=target)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -17,6 +16,7 @@ import numpy as np
 
 from aicore.ir import Op
 from aicore.ops.activation import Clip, HardSigmoid, HardSwish, LeakyRelu, Relu, Sigmoid, Swish, Tanh
+from aicore.records import dataclass
 from aicore_cpu_numpy.fast._bounds import CLIP
 
 Array = np.ndarray[Any, Any]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,9 @@ import numpy as np
 from aicore.ir import Op
 from aicore.ops.convolution import Conv
 from aicore.ops.window import numbers, output_dims
+from aicore.records import dataclass
 from aicore_cpu_numpy.fast._last_epilogue import Array, Bias, Calls, finish, needs_two
-from aicore_cpu_numpy.fast._parallel import spans
+from aicore_cpu_numpy.fast._parallel import shares, spans
 from aicore_cpu_numpy.fast._taps import Geometry
 
 Shape = tuple[int, ...]
@@ -24,6 +24,7 @@ class Problem:
     """A convolution of known shapes.
 
     channels, maps: of one group, in and out. residual, activation: what follows. workers: threads to be kept busy.
+    pitched: the positions of the output are further apart than its channels are many.
     """
 
     geometry: Geometry
@@ -36,6 +37,7 @@ class Problem:
     residual: bool = False
     activation: Op | None = None
     workers: int = 1
+    pitched: bool = False
 
     @classmethod
     def of(cls, conv: Conv, x: Shape, w: Shape, itemsize: int, **rest: Any) -> Problem:
@@ -77,6 +79,14 @@ class Problem:
     @property
     def products(self) -> int:
         return self.size * self.depth
+
+    @property
+    def apart(self) -> bool:
+        """Whether what follows needs a source that is not the output.
+
+        NumPy copies to and fro what lies apart, in every pass, so that only the last one should meet it.
+        """
+        return needs_two(self.activation) or (self.pitched and self.passes > 0)
 
     @property
     def passes(self) -> int:
@@ -150,13 +160,16 @@ def _blocks(height: int, start: int, stop: int, most: int) -> Iterator[Block]:
         start += end - row
 
 
-def bounds_of(problem: Problem, parts: int, split: str) -> list[tuple[int, int, slice]]:
-    """(first row, end row, maps) of each worker; by `maps`, each has all rows and some output channels."""
+def bounds_of(problem: Problem, parts: int, split: str, seconds: float) -> list[tuple[int, int, slice]]:
+    """(first row, end row, maps) of each worker; by `maps`, each has all rows and some output channels.
+
+    seconds: what all of it takes one thread.
+    """
     if problem.size == 0:
         return []
     if split == "maps" and problem.group == 1:
-        return [(0, problem.height, slice(*span)) for span in spans(problem.maps, parts)]
-    return [(start, stop, slice(0, problem.outputs)) for start, stop in spans(problem.height, parts)]
+        return [(0, problem.height, slice(*span)) for span in shares(problem.maps, parts, seconds)]
+    return [(start, stop, slice(0, problem.outputs)) for start, stop in shares(problem.height, parts, seconds)]
 
 
 def tail(problem: Problem, arrays: Arrays, block: Block, source: Array, target: Array) -> Calls:

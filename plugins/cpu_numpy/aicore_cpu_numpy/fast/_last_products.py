@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property, partial
 
 import numpy as np
 
-from aicore_cpu_numpy.fast._last_epilogue import Array, Call, Calls, finish, needs_two
+from aicore.records import dataclass
+from aicore_cpu_numpy.fast._last_epilogue import Array, Call, Calls, finish
 from aicore_cpu_numpy.fast._last_problem import Arrays, Problem, as_rows, even_spans
-from aicore_cpu_numpy.fast._last_rates import CALL, PARALLEL, gemm_seconds, pass_seconds, shared
-from aicore_cpu_numpy.fast._parallel import spans
+from aicore_cpu_numpy.fast._last_rates import CALL, gemm_seconds, pass_seconds, shared
+from aicore_cpu_numpy.fast._parallel import PARALLEL, shares
 from aicore_cpu_numpy.fast._rows import carve, carved_bytes
 
 
@@ -74,13 +74,13 @@ class Products:
         if p.size == 0:
             return []
         if self._by_maps:
-            return [(slice(0, p.positions), slice(*span)) for span in spans(p.maps, self._parts)]
-        return [(slice(*span), slice(0, p.outputs)) for span in spans(p.positions, self._parts)]
+            return [(slice(0, p.positions), slice(*span)) for span in shares(p.maps, self._parts, self._alone)]
+        return [(slice(*span), slice(0, p.outputs)) for span in shares(p.positions, self._parts, self._alone)]
 
     @property
     def _apart(self) -> bool:
         """Whether products go to memory of their own before they go to the output."""
-        return self._by_maps or needs_two(self.problem.activation)
+        return self._by_maps or self.problem.apart
 
     @property
     def workspace(self) -> int:

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 CALL = 0.7e-6
 """One NumPy call."""
-PARALLEL = 60e-6
-"""Work of one thread that is worth sharing."""
 
 IN_CACHE = 1 << 17
 """Elements that a second-level cache holds."""
 
-_HAND_OFF = 25e-6
+_HAND_OFF = 90e-6
+"""With it, sharing begins to pay where `PARALLEL` says so; else a slower way that is shared would look better."""
 _FLOP, _WEIGHT, _MOVED = 1 / 80e9, 0.25e-9, 0.15e-9
 _PASS = 0.17e-9
 _RUN, _COPIED = 4e-9, 0.14e-9

@@ -7,16 +7,17 @@ pays where channels are many and maps are few, or rows are few.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
+from aicore.records import dataclass
 from aicore_cpu_numpy.fast._last_epilogue import Array, Calls, finish
 from aicore_cpu_numpy.fast._last_padding import reach
 from aicore_cpu_numpy.fast._last_problem import Arrays, Block, Problem, as_rows, blocks, bounds_of
-from aicore_cpu_numpy.fast._last_rates import CALL, PARALLEL, gemm_seconds, pass_seconds, shared
+from aicore_cpu_numpy.fast._last_rates import CALL, gemm_seconds, pass_seconds, shared
+from aicore_cpu_numpy.fast._parallel import PARALLEL
 from aicore_cpu_numpy.fast._rows import carve, carved_bytes
 from aicore_cpu_numpy.fast._taps import Geometry, Index, Tap, taps
 
@@ -95,7 +96,7 @@ class Shifted:
     def _shapes(self) -> list[tuple[int, ...]]:
         """Of each worker: the products of a block."""
         p, found = self.problem, list[tuple[int, ...]]()
-        for start, stop, maps in bounds_of(p, self._parts, self.split):
+        for start, stop, maps in bounds_of(p, self._parts, self.split, self._alone):
             cut = blocks(p, start, stop, self._most)
             positions = max(math.prod(self._dims(block)) for block in cut)
             found.append((p.geometry.offsets * positions * (maps.stop - maps.start),))
@@ -125,7 +126,7 @@ class Shifted:
     def tasks(self, arrays: Arrays, weights: Array, workspace: Array) -> list[Calls]:
         """Calls of each worker."""
         memory = carve(workspace, arrays.out.dtype, *self._shapes())
-        bounds = bounds_of(self.problem, self._parts, self.split)
+        bounds = bounds_of(self.problem, self._parts, self.split, self._alone)
         return [self._task(arrays, weights, span, own) for span, own in zip(bounds, memory, strict=True)]
 
     def _task(self, arrays: Arrays, weights: Array, bounds: tuple[int, int, slice], memory: Array) -> Calls:

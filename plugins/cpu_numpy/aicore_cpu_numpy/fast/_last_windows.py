@@ -6,16 +6,17 @@ With channels last, a window is a few long runs of memory: one for each row of t
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cached_property, partial
 
 import numpy as np
 
-from aicore_cpu_numpy.fast._last_epilogue import Array, Calls, finish, needs_two
+from aicore.records import dataclass
+from aicore_cpu_numpy.fast._last_epilogue import Array, Calls, finish
 from aicore_cpu_numpy.fast._last_padding import clear, copy_region, copy_runs, is_inside, reach, sizes, view_of
 from aicore_cpu_numpy.fast._last_problem import Arrays, Block, Problem, blocks, bounds_of
 from aicore_cpu_numpy.fast._last_products import multiply, needs_windows
-from aicore_cpu_numpy.fast._last_rates import CALL, IN_CACHE, PARALLEL, copy_seconds, gemm_seconds, pass_seconds, shared
+from aicore_cpu_numpy.fast._last_rates import CALL, IN_CACHE, copy_seconds, gemm_seconds, pass_seconds, shared
+from aicore_cpu_numpy.fast._parallel import PARALLEL
 from aicore_cpu_numpy.fast._rows import carve, carved_bytes
 
 
@@ -90,10 +91,10 @@ class Windows:
     def _shapes(self) -> list[tuple[int, ...]]:
         """Of each worker: windows, products that are not made in place, and rows with their padding."""
         p, found = self.problem, list[tuple[int, ...]]()
-        for start, stop, maps in bounds_of(p, self._parts, self.split):
+        for start, stop, maps in bounds_of(p, self._parts, self.split, self._alone):
             cut = blocks(p, start, stop, self._most)
             positions = max(block.height for block in cut) * p.width
-            apart = self._by_maps or needs_two(p.activation)
+            apart = self._by_maps or p.apart
             found.append((positions * p.group * p.depth,))
             found.append((positions * (maps.stop - maps.start) if apart else 0,))
             found.append((max(self._reached(block) for block in cut) if self._pads else 0,))
@@ -121,7 +122,7 @@ class Windows:
     def tasks(self, arrays: Arrays, weights: Array, workspace: Array) -> list[Calls]:
         """Calls of each worker."""
         memory = iter(carve(workspace, arrays.out.dtype, *self._shapes()))
-        bounds = bounds_of(self.problem, self._parts, self.split)
+        bounds = bounds_of(self.problem, self._parts, self.split, self._alone)
         return [self._task(arrays, weights, span, next(memory), next(memory), next(memory)) for span in bounds]
 
     def _task(

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from aicore.records import dataclass
 from aicore.runtime import thread_count
 from aicore_cpu_numpy.workers import run_tasks
 
 Array = np.ndarray[Any, Any]
 Call: TypeAlias = Callable[[], Any]
 
-PARALLEL = 100e-6
-"""Seconds of one thread that are worth sharing: to hand a task over and to wait for it takes a quarter of this."""
+PARALLEL = 200e-6
+"""Seconds of one thread that are worth sharing.
+
+To hand a task over and to wait for it takes a quarter of this, and then the two threads get in each other's way: who
+finds the interpreter's lock taken, if only for a microsecond, sleeps for 20.
+"""
+HEAD_START = 25e-6
+"""Seconds from handing a task over until its thread begins."""
 PASS, MOVED = 0.2e-9, 0.12e-9
 """Seconds of one operation on an element that lies in the cache, and for a byte that comes from or goes to memory."""
 
@@ -44,6 +50,18 @@ def spans(total: int, parts: int) -> list[tuple[int, int]]:
     """At most so many (start, stop) of about equal length, none of them empty."""
     parts = min(parts, total)
     return [(total * i // parts, total * (i + 1) // parts) for i in range(parts)]
+
+
+def shares(total: int, parts: int, seconds: float) -> list[tuple[int, int]]:
+    """As `spans`, for work that takes one thread so many seconds: the last one, the caller's, is longer.
+
+    The caller begins at once and the others when they have woken up; that way all end together.
+    """
+    if parts == 1 or not total:
+        return spans(total, parts)
+    ahead = min(HEAD_START / max(seconds, HEAD_START), 1.0)
+    own = min(max(round(total * (1 + (parts - 1) * ahead) / parts), 1), total)
+    return [*spans(total - own, parts - 1), (total - own, total)]
 
 
 def side_by_side(tasks: list[list[Call]]) -> Call:

@@ -10,14 +10,15 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from aicore.records import dataclass
 from aicore_cpu_numpy.fast._bounds import merge_bounds
 from aicore_cpu_numpy.fast._parallel import MOVED, PASS, Call, spans
+from aicore_cpu_numpy.fast._rows import view_as
 from aicore_cpu_numpy.fast._trace import Array, Function, Instruction, Symbol, Tape, convert
 
 BLOCK_BYTES = 128 * 1024
@@ -45,13 +46,14 @@ class Program:
 
     tape: what to compute; its inputs are the arrays that `run` gets.
     inputs, outputs: numbers of variables.
+    apart: the last axis stays apart from the others, for arrays whose rows have a pitch.
     """
 
-    def __init__(self, tape: Tape, inputs: Sequence[Symbol], outputs: Sequence[Symbol]) -> None:
+    def __init__(self, tape: Tape, inputs: Sequence[Symbol], outputs: Sequence[Symbol], apart: bool = False) -> None:
         shape = np.broadcast_shapes(*(symbol.shape for symbol in outputs))
         shapes = {variable.shape for variable in tape.variables}
         literals = [x for step in tape.instructions for x in step.operands if isinstance(x, np.ndarray)]
-        self._merge = _Merge(shape, shapes | {x.shape for x in literals})
+        self._merge = _Merge(shape, shapes | {x.shape for x in literals}, apart)
         finished = _owned(tape, inputs, outputs)
         steps = merge_bounds(tape, {symbol.number for symbol in finished})
         placement = _Placement(tape, steps, self._merge, [s.number for s in inputs], [s.number for s in finished])
@@ -78,7 +80,7 @@ class Program:
         return function, operands
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array | None) -> None:
-        """Compute the outputs, which are C-contiguous."""
+        """Compute the outputs."""
         for call in self._calls(self._blocks, *self._shaped(inputs, outputs), workspace):
             call()
 
@@ -105,8 +107,8 @@ class Program:
         return [blocks[start:stop] for start, stop in spans(len(blocks), parts)]
 
     def _shaped(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> tuple[list[Array], list[Array]]:
-        arrays = [array.reshape(dims) for array, dims in zip(inputs, self._input_dims, strict=True)]
-        results = [array.reshape(dims) for array, dims in zip(outputs, self._output_dims, strict=True)]
+        arrays = [view_as(array, dims) for array, dims in zip(inputs, self._input_dims, strict=True)]
+        results = [view_as(array, dims) for array, dims in zip(outputs, self._output_dims, strict=True)]
         return arrays, results
 
     def _calls(
@@ -159,12 +161,13 @@ class _Merge:
     whole: the merged dims of the largest shape.
     """
 
-    def __init__(self, shape: Dims, shapes: set[Dims]) -> None:
+    def __init__(self, shape: Dims, shapes: set[Dims], apart: bool) -> None:
         self._rank = len(shape)
         padded = [self._pad(s) for s in shapes]
         patterns = [tuple(s[axis] == 1 for s in padded) for axis in range(self._rank)]
         kept = [axis for axis in range(self._rank) if shape[axis] != 1]
-        groups = [list(axes) for _, axes in itertools.groupby(kept, key=lambda axis: patterns[axis])]
+        last = self._rank - 1 if apart else self._rank
+        groups = [list(axes) for _, axes in itertools.groupby(kept, key=lambda axis: (patterns[axis], axis == last))]
         self._groups = groups
         self.whole = tuple(math.prod(shape[axis] for axis in group) for group in groups)
 

@@ -9,13 +9,13 @@ subtracted beforehand, while the bytes become floats, so that no correction has 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from aicore.ir import TensorType
+from aicore.records import dataclass
 from aicore.runtime import thread_count
 from aicore_cpu_numpy.workers import run_tasks
 
@@ -30,6 +30,20 @@ MOST_TERMS = 1024
 PRODUCTS_OF_A_THREAD = 1 << 19
 """Products that take some 30 microseconds, below which handing them to a thread does not pay."""
 _ALIGNMENT = 64
+
+
+class Epilogue(Protocol):
+    """What becomes of the sums of a product or a convolution; other plugins bring their own."""
+
+    @property
+    def needs_integers(self) -> bool:
+        """Whether the sums must come in int32 even where float32 holds them."""
+
+    def at(self, index: Any) -> Epilogue:
+        """The part for the sums at an index into (batch, rows, columns), or (image, group, maps, positions)."""
+
+    def finish(self, sums: Array, work: Array, out: Array) -> None:
+        """out = what the sums become; they are int32, or exact in float32. `work` is float32 and may be `sums`."""
 
 
 @dataclass(frozen=True)

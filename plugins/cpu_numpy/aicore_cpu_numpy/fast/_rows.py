@@ -25,6 +25,14 @@ def row_blocks(rows: int, columns: int) -> Iterator[slice]:
     return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
 
 
+def view_as(array: Array, shape: Sequence[int]) -> Array:
+    """The array in another shape. Raises ValueError where that takes a copy, which no kernel may read or write."""
+    view = array.reshape(shape)
+    if not array.flags.c_contiguous and view.size and not np.may_share_memory(view, array):
+        raise ValueError(f"{array.shape} with strides {array.strides} cannot be seen as {tuple(shape)}")
+    return view
+
+
 def split_axis(shape: Sequence[int], axis: int) -> tuple[int, int, int]:
     """(elements before the axis, along it, after it)."""
     return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])

@@ -9,11 +9,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from aicore.ops.window import Windowed
+from aicore.records import dataclass
 
 Index = tuple[Any, ...]
 

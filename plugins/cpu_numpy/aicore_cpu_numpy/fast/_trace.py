@@ -8,11 +8,13 @@ given outputs and be run block by block, and no op needs to be written a second 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
+
+from aicore.records import dataclass
 
 Array = np.ndarray[Any, Any]
 Function: TypeAlias = Callable[..., Any]

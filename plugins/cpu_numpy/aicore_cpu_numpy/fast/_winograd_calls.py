@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from aicore_cpu_numpy.fast._last_epilogue import Array, Call, Calls, finish, needs_two
+from aicore_cpu_numpy.fast._last_epilogue import Array, Call, Calls, finish
 from aicore_cpu_numpy.fast._last_padding import copy_region
 from aicore_cpu_numpy.fast._last_problem import Arrays
 from aicore_cpu_numpy.fast._winograd_forms import KERNEL, TEMPORARIES
@@ -42,7 +42,7 @@ class ShareCalls:
         self._plain, self._transformed = plain[maps], transformed[..., maps]
         self._strip, self._tiles, self._products = memory
         self._maps = share.width
-        self._direct = not grid.is_ragged and not needs_two(grid.problem.activation)
+        self._direct = not grid.is_ragged and not grid.problem.apart
         self._stages: dict[tuple[Any, ...], Calls] = {}
 
     def of(self, block: Block) -> Calls:

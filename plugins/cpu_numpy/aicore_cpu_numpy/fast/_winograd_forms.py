@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from aicore.records import dataclass
 from aicore.runtime import thread_count
 from aicore_cpu_numpy.fast._last_problem import even_spans
 from aicore_cpu_numpy.fast._parallel import spans
@@ -79,11 +79,9 @@ def transform_weights(form: Form, w: Array) -> Array:
     """G g G^T in float64, rounded once: (maps, channels, 3, 3) -> (n * n, channels, maps), in the type of `w`."""
     maps, channels = w.shape[:2]
     found = np.empty((form.products, channels, maps), w.dtype)
-    if w.size <= _SHARED:
-        _transform_slice(form, w, found, 0, channels)
-        return found
-    with single_threaded_blas():
-        run_tasks([partial(_transform_slice, form, w, found, *part) for part in spans(channels, thread_count())])
+    parts = spans(channels, 1 if w.size <= _SHARED else thread_count())
+    with single_threaded_blas():  # waking BLAS's own threads for so small a product takes up to 20 ms
+        run_tasks([partial(_transform_slice, form, w, found, *part) for part in parts])
     return found
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 
+from aicore.records import dataclass
 from aicore_cpu_numpy.fast._last_problem import Problem, even_spans
-from aicore_cpu_numpy.fast._last_rates import PARALLEL, gemm_seconds
-from aicore_cpu_numpy.fast._parallel import spans
+from aicore_cpu_numpy.fast._last_rates import gemm_seconds
+from aicore_cpu_numpy.fast._parallel import PARALLEL, spans
 from aicore_cpu_numpy.fast._winograd_forms import TEMPORARIES, Form
 
 STRIP_ELEMENTS = 12288

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -22,6 +21,7 @@ from aicore.kernels import Kernel, kernel
 from aicore.ops.convolution import Conv
 from aicore.ops.fused_linear import ConvAct, ConvAdd, ConvAddAct
 from aicore.ops.window import numbers, output_dims
+from aicore.records import dataclass
 from aicore_cpu_numpy.fast import _epilogue
 from aicore_cpu_numpy.fast._taps import Geometry, Index
 

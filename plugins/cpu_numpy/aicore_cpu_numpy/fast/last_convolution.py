@@ -11,7 +11,7 @@ Each worker takes rows of its own (or output channels, where there are few posit
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, Protocol
 
@@ -20,6 +20,7 @@ from aicore.kernels import Kernel, kernel
 from aicore.ops.convolution import Conv
 from aicore.ops.fused_linear import ConvAct, ConvAdd, ConvAddAct
 from aicore.ops.layout import ChannelsLast
+from aicore.records import dataclass
 from aicore.runtime import thread_count
 from aicore_cpu_numpy.fast import _last_depthwise, _last_products, _last_shifted, _last_windows
 from aicore_cpu_numpy.fast._last_depthwise import Depthwise
@@ -38,6 +39,8 @@ DTYPES = frozenset({"float32", "float64"})
 class Method(Protocol):
     """One way to compute a problem, with its settings; it never changes."""
 
+    @property
+    def problem(self) -> Problem: ...
     @property
     def seconds(self) -> float: ...
     @property
@@ -120,7 +123,8 @@ class Bound:
         bias = self.bias if self.bias is not None or loose is None else Bias(loose)
         weights = self.method.plain(w) if self.weights is None else self.weights
         arrays = Arrays(x, out, bias, residual, self.weights is not None)
-        return side_by_side(self.method.tasks(arrays, weights, workspace))
+        method = self.method if out.flags.c_contiguous else _pitched(self.method)
+        return side_by_side(method.tasks(arrays, weights, workspace))
 
 
 @lru_cache(maxsize=1 << 14)
@@ -132,6 +136,12 @@ def method_of(variant: Variant, op: ChannelsLast, types: Types, settings: dict[s
     """The variant for operands of known shapes; settings that are not given are the default."""
     values = tuple(settings.get(name, choices[0]) for name, choices in variant.tune.items())
     return _made(variant, thread_count(), op, types, values)
+
+
+def _pitched(method: Method) -> Method:
+    """The same for an output whose positions are further apart than its channels are many."""
+    found: Method = replace(method, problem=replace(method.problem, pitched=True))  # type: ignore[type-var]
+    return found
 
 
 def _supports(variant: Variant, op: ChannelsLast, *types: TensorType | None) -> str | None:
@@ -146,8 +156,11 @@ def _supports(variant: Variant, op: ChannelsLast, *types: TensorType | None) -> 
     return variant.reason_against(problem)
 
 
-def _workspace(variant: Variant, op: ChannelsLast, *types: TensorType | None, **settings: Any) -> int:
-    return method_of(variant, op, types, settings).workspace
+def _workspace(
+    variant: Variant, op: ChannelsLast, *types: TensorType | None, pitched: bool = False, **settings: Any
+) -> int:
+    method = method_of(variant, op, types, settings)
+    return (_pitched(method) if pitched else method).workspace
 
 
 def _estimate(variant: Variant, op: ChannelsLast, *types: TensorType | None, **settings: Any) -> float:
@@ -179,6 +192,7 @@ def _make(wraps: type[Op], variant: Variant) -> Kernel:
         workspace=partial(_workspace, variant),
         estimate=partial(_estimate, variant),
         bind=partial(_bind, variant),
+        pitched=True,
         tune=variant.tune,
     )
     def convolve(op: ChannelsLast, x: Array, w: Array, *rest: Array | None, out: Array, workspace: Array) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
@@ -20,6 +19,7 @@ from aicore.kernels import Kernel, kernel
 from aicore.ops.convolution import ConvTranspose
 from aicore.ops.layout import ChannelsLast
 from aicore.ops.window import numbers
+from aicore.records import dataclass
 from aicore_cpu_numpy.fast._last_rates import CALL, gemm_seconds
 from aicore_cpu_numpy.fast._parallel import PASS, Array, Call, nothing, parts_of, side_by_side, spans
 from aicore_cpu_numpy.fast._rows import carve, carved_bytes

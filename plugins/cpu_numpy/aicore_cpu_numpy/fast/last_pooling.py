@@ -1,15 +1,14 @@
 """Pools of channels-last images: shifted slices of whole rows, on blocks that stay in the cache.
 
-A window that moves by few elements is computed axis by axis: the columns' extremes (or sums) first, which neighbouring
-rows share, then those of the rows. Each worker takes rows of its own.
+Windows are mostly computed axis by axis: the extremes (or sums) of their columns first, which neighbouring windows
+share and which whole rows of the image have in long loops, then those of their rows. Each worker takes rows of its own.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,8 @@ from aicore.ir import Op, TensorType, numpy_dtype
 from aicore.kernels import Kernel, kernel
 from aicore.ops.layout import ChannelsLast
 from aicore.ops.pooling import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
-from aicore_cpu_numpy.fast._parallel import MOVED, PASS, Array, Call, Placing, parts_of, side_by_side, spans
+from aicore.records import dataclass
+from aicore_cpu_numpy.fast._parallel import PASS, Array, Call, Placing, parts_of, shares, side_by_side, spans
 from aicore_cpu_numpy.fast._rows import carve, carved_bytes
 from aicore_cpu_numpy.fast._taps import Geometry, Tap, taps
 from aicore_cpu_numpy.fast.pooling import FLOATS, ORDERED, divisors, geometry_of
@@ -27,8 +27,8 @@ BLOCK_BYTES = 128 << 10
 """Of the results of a block."""
 GROUP = 256
 """Positions that are added up before their sum joins those of others."""
-CALL, LOOP = 0.7e-6, 8e-9
-"""Seconds of one NumPy call, and of one of its inner loops."""
+CALL, LOOP, READ = 0.7e-6, 8e-9, 0.06e-9
+"""Seconds of one NumPy call, of one of its inner loops, and for a byte that a product reads."""
 
 
 @dataclass(frozen=True)
@@ -52,33 +52,42 @@ class Pooling:
         """Rows of a block."""
         return max(1, min(self.geometry.dims[0], BLOCK_BYTES // max(self.width * self.itemsize, 1)))
 
-    @property
+    @cached_property
     def by_axis(self) -> bool:
-        """Whether the columns are worth a pass of their own."""
-        g = self.geometry
-        if len(g.kernel) != 2 or self.rows == 0:
-            return False
-        (high, wide), shared = g.kernel, self._reached(self.rows) / self.rows
-        return wide * shared + high + 1 < high * wide
+        """Whether the columns of windows are worth passes of their own."""
+        return self._by_axis < self._at_once
 
-    def _reached(self, rows: int) -> int:
-        """Rows of the input that so many rows of windows reach."""
+    @cached_property
+    def _at_once(self) -> float:
+        """Seconds of a row of results, without calls."""
+        return max(self.geometry.offsets - 1, 1) * self._along
+
+    @cached_property
+    def _by_axis(self) -> float:
+        """The same with the columns of windows first: in long loops over whole rows."""
         g = self.geometry
-        return (rows - 1) * g.strides[0] + (g.kernel[0] - 1) * g.dilations[0] + 1
+        if len(g.kernel) != 2:
+            return math.inf
+        high, wide = (max(k - 1, 1) for k in g.kernel)
+        return high * g.spatial[1] * self.channels * PASS + wide * self._along
+
+    @property
+    def _along(self) -> float:
+        """Seconds to join one more column to those of all windows: each has a loop of its own if windows jump."""
+        g = self.geometry
+        return math.prod(g.dims[1:]) * (self.channels * PASS + (LOOP if g.strides[-1] > 1 else 0))
 
     @property
     def scratch(self) -> int:
         """Elements that one worker needs besides the results."""
-        return min(self._reached(self.rows), self.geometry.spatial[0]) * self.width if self.by_axis else 0
+        return self.rows * self.geometry.spatial[1] * self.channels if self.by_axis else 0
 
     @property
     def seconds(self) -> float:
         """Of one thread."""
-        passes = sum(self.geometry.kernel) + 1 if self.by_axis else self.geometry.offsets
-        results = self.images * self.geometry.dims[0] * self.width
-        loops = results / max(self.channels, 1)
-        blocks = self.images * -(-self.geometry.dims[0] // self.rows)
-        return passes * (results * PASS + loops * LOOP + blocks * CALL)
+        rows = self.images * self.geometry.dims[0]
+        calls = sum(self.geometry.kernel) if self.by_axis else self.geometry.offsets
+        return rows * min(self._at_once, self._by_axis) + calls * -(-rows // self.rows) * CALL
 
     def blocks(self, start: int, stop: int) -> list[tuple[int, int, int]]:
         """(image, first row, end row) of blocks of rows `start` to `stop`, counted through all images."""
@@ -125,31 +134,25 @@ def _block_calls(p: Pooling, how: Accumulation, image: Array, out: Array, start:
     g, stop = p.geometry, start + len(out)
     if not p.by_axis:
         return how.calls(taps(g, start, stop), image, out)
-    (high, wide), rows = g.kernel, g.spatial[0]
-    top = start * g.strides[0] - g.begins[0]
-    low = min(max(top, 0), rows)
-    end = max(min(top + p._reached(stop - start), rows), low)
-    between = scratch[: (end - low) * p.width].reshape(end - low, g.dims[1], p.channels)
+    (high, wide), rows, width = g.kernel, len(out), g.spatial[1]
+    between = scratch[: rows * width * p.channels].reshape(rows, width, p.channels)
+    lines = Geometry(
+        (g.spatial[0], width),
+        (g.dims[0], width),
+        (high, 1),
+        (g.strides[0], 1),
+        (g.dilations[0], 1),
+        (g.begins[0], 0),
+    )
     columns = Geometry(
-        (end - low, g.spatial[1]),
-        (end - low, g.dims[1]),
+        (rows, width),
+        (rows, g.dims[1]),
         (1, wide),
         (1, g.strides[1]),
         (1, g.dilations[1]),
         (0, g.begins[1]),
     )
-    lines = Geometry(
-        (end - low, g.dims[1]),
-        (stop - start, g.dims[1]),
-        (high, 1),
-        (g.strides[0], 1),
-        (g.dilations[0], 1),
-        (low - top, 0),
-    )
-    return [
-        *how.calls(taps(columns, 0, end - low), image[low:end], between),
-        *how.calls(taps(lines, 0, stop - start), between, out),
-    ]
+    return [*how.calls(taps(lines, start, stop), image, between), *how.calls(taps(columns, 0, rows), between, out)]
 
 
 def _tasks(
@@ -158,10 +161,10 @@ def _tasks(
     """Calls of each worker; `counts` divide the results."""
     if not out.size:
         return []
-    shares = spans(p.images * p.geometry.dims[0], parts)
-    memory = carve(workspace, x.dtype, *((p.scratch,),) * len(shares))
+    rows = shares(p.images * p.geometry.dims[0], parts, p.seconds)
+    memory = carve(workspace, x.dtype, *((p.scratch,),) * len(rows))
     tasks: list[list[Call]] = []
-    for (start, stop), scratch in zip(shares, memory, strict=True):
+    for (start, stop), scratch in zip(rows, memory, strict=True):
         calls: list[Call] = []
         for image, low, high in p.blocks(start, stop):
             target = out[image, low:high]
@@ -172,7 +175,7 @@ def _tasks(
     return tasks
 
 
-def _workspace(op: ChannelsLast, x: TensorType) -> int:
+def _workspace(op: ChannelsLast, x: TensorType, pitched: bool = False) -> int:
     p = pooling(op, x)
     return carved_bytes(*(p.scratch * p.itemsize,) * parts_of(p.seconds))
 
@@ -217,6 +220,7 @@ def _pool(wraps: type[Op], dtypes: frozenset[str]) -> Kernel:
         workspace=_workspace,
         estimate=_estimate,
         bind=_bind,
+        pitched=True,
     )
     def pool(op: ChannelsLast, x: Array, *, out: Array, workspace: Array) -> None:
         _bind(op, [TensorType(x.dtype.name, x.shape)], [None])(x, out=out, workspace=workspace)
@@ -225,7 +229,7 @@ def _pool(wraps: type[Op], dtypes: frozenset[str]) -> Kernel:
 
 
 def _global_seconds(x: TensorType) -> float:
-    return math.prod(x.static_shape) * (PASS + numpy_dtype(x.dtype).itemsize * MOVED) + CALL
+    return math.prod(x.static_shape) * numpy_dtype(x.dtype).itemsize * READ + 2 * CALL
 
 
 def _global_estimate(op: ChannelsLast, x: TensorType) -> float:

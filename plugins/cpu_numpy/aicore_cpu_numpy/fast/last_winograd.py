@@ -18,7 +18,7 @@ as plain sums, so such numbers go where they go in every other kernel.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -29,6 +29,7 @@ from aicore.kernels import Kernel, kernel
 from aicore.ops.convolution import Conv
 from aicore.ops.fused_linear import ConvAct, ConvAdd, ConvAddAct
 from aicore.ops.layout import ChannelsLast
+from aicore.records import dataclass
 from aicore.runtime import thread_count
 from aicore_cpu_numpy.fast._last_epilogue import Array, Bias, Call, reason_against
 from aicore_cpu_numpy.fast._last_problem import Arrays, Problem
@@ -80,12 +81,14 @@ class Bound:
         return transform_and_run
 
     def _placed(self, arrays: Arrays, w: Array, transformed: Array, workspace: Array) -> Call:
-        parts = _parts(self.grid)
+        pitched = not arrays.out.flags.c_contiguous
+        grid = replace(self.grid, problem=replace(self.grid.problem, pitched=pitched))
+        parts = _parts(grid)
         memory = carve(workspace, _FLOAT32, *((size,) for _, _, room in parts for size in room.sizes))
         tasks = []
         for share, blocks, room in parts:
             own, memory = memory[: len(room.sizes)], memory[len(room.sizes) :]
-            maker = ShareCalls(self.grid, share, arrays, w, transformed, own)
+            maker = ShareCalls(grid, share, arrays, w, transformed, own)
             tasks.append([call for block in blocks for call in maker.of(block)])
         return side_by_side(tasks)
 
@@ -133,7 +136,7 @@ def _make(wraps: type[Op], form: Form) -> Kernel:
     def grid_of(op: ChannelsLast, types: Types, tiles: int, split: str) -> Grid:
         return _grid_of(form, thread_count(), tiles, split, op, *types)
 
-    def workspace(op: ChannelsLast, *types: TensorType | None, **settings: Any) -> int:
+    def workspace(op: ChannelsLast, *types: TensorType | None, pitched: bool = False, **settings: Any) -> int:
         parts = _parts(grid_of(op, types, **settings))
         return carved_bytes(*(size * _FLOAT32.itemsize for _, _, room in parts for size in room.sizes))
 
@@ -161,6 +164,7 @@ def _make(wraps: type[Op], form: Form) -> Kernel:
         workspace=workspace,
         estimate=estimate,
         bind=bind,
+        pitched=True,
         tune=TUNE,
     )
     def convolve(op: ChannelsLast, *operands: Array | None, out: Array, workspace: Array, **settings: Any) -> None:

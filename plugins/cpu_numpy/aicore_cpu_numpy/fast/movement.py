@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -40,24 +41,30 @@ def tile_into(op: Tile, x: Array, repeats: Array | None = None, *, out: Array) -
 
 
 def concat_into(op: Concat, *xs: Array, out: Array) -> Call:
-    parts = _cut(out, op.axis, [x.shape[op.axis] for x in xs])
-    return copying([(part, x.reshape(part.shape)) for part, x in zip(parts, xs, strict=True)])
+    return copying(_pairs(out, xs, op.axis))
 
 
 def split_into(op: Split, x: Array, split: Array | None = None, *, out: Any) -> Call:
     pieces: Sequence[Array] = out if isinstance(out, tuple) else (out,)
-    parts = _cut(x, op.axis, [piece.shape[op.axis] for piece in pieces])
-    return copying([(piece.reshape(part.shape), part) for part, piece in zip(parts, pieces, strict=True)])
+    return copying([(piece, part) for part, piece in _pairs(x, pieces, op.axis)])
 
 
-def _cut(x: Array, axis: int, sizes: Sequence[int]) -> Iterator[Array]:
-    """Pieces of these sizes along an axis, as matrices with a row for each place before the axis."""
-    axis = normalize_axis(axis, x.ndim)
-    before, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
-    matrix, start = x.reshape(before, x.shape[axis] * inner), 0
-    for size in sizes:
-        yield matrix[:, start * inner : (start + size) * inner]
-        start += size
+def _pairs(whole: Array, pieces: Sequence[Array], axis: int) -> list[tuple[Array, Array]]:
+    """(part of the whole, piece) of the same shape for pieces that lie one after another along an axis.
+
+    They are matrices with a row for each place before the axis, unless rows lie apart, so that axes may not merge.
+    """
+    axis = normalize_axis(axis, whole.ndim)
+    before, inner = whole.shape[:axis], math.prod(whole.shape[axis + 1 :])
+    ends = list(itertools.accumulate(piece.shape[axis] for piece in pieces))
+    spans = zip([0, *ends], ends, strict=False)
+    if not all(array.flags.c_contiguous for array in (whole, *pieces)):
+        cuts = [(*(slice(None),) * axis, slice(*span)) for span in spans]
+        return [(whole[cut], piece) for cut, piece in zip(cuts, pieces, strict=True)]
+    rows = math.prod(before)
+    matrix = whole.reshape(rows, ends[-1] * inner)
+    parts = [matrix[:, start * inner : stop * inner] for start, stop in spans]
+    return [(part, piece.reshape(part.shape)) for part, piece in zip(parts, pieces, strict=True)]
 
 
 def relabel_into(op: Op, x: Array, *operands: Array | None, out: Array) -> None:
@@ -99,7 +106,7 @@ def _placed(op: type[Op], place: Callable[..., Call]) -> Kernel:
     def run(op: Op, *arrays: Array | None, out: Any) -> None:
         place(op, *arrays, out=out)()
 
-    return kernel(op, device="cpu", variant="strided", dtypes=DENSE, supports=sized, bind=bind)(run)
+    return kernel(op, device="cpu", variant="strided", dtypes=DENSE, supports=sized, bind=bind, pitched=True)(run)
 
 
 def _no_strings(op: ConstantOfShape, *types: TensorType | None) -> str | None:

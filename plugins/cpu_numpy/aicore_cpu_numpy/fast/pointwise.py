@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import field
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from aicore.kernels import Kernel, kernel
 from aicore.ops.activation import Shrink
 from aicore.ops.arithmetic import Pow
 from aicore.ops.fused_pointwise import Region
+from aicore.records import dataclass
 from aicore_cpu_numpy.fast._formulas import REFERENCES, apply
 from aicore_cpu_numpy.fast._parallel import Call, parts_of, side_by_side
 from aicore_cpu_numpy.fast._program import Program
@@ -24,23 +25,26 @@ TRACED = INTEGERS | {"float32", "float64", "bool"}
 """Element types whose formulas need no detour; float16 and bfloat16 are left to the reference."""
 
 
-def compile_pointwise(op: Op, types: Sequence[TensorType | None], constants: Sequence[Array | None] = ()) -> Program:
+def compile_pointwise(
+    op: Op, types: Sequence[TensorType | None], constants: Sequence[Array | None] = (), apart: bool = False
+) -> Program:
     """The op's formula as a program for operands of these types, which have sizes.
 
     constants: operands that are known, as far as they are; the exponent of a power is looked at.
+    apart: for arrays of which some have rows that lie apart.
     """
     if isinstance(op, Pow) and len(constants) > 1 and constants[1] is not None:
-        return _compile(op, types, constants[1])
-    return _compile_cached(op, tuple(types))
+        return _compile(op, types, apart, constants[1])
+    return _compile_cached(op, tuple(types), apart)
 
 
 @lru_cache(maxsize=256)
-def _compile_cached(op: Op, types: tuple[TensorType | None, ...]) -> Program:
+def _compile_cached(op: Op, types: tuple[TensorType | None, ...], apart: bool) -> Program:
     """Planning asks for the workspace first and for the kernel later, and models repeat their layers."""
-    return _compile(op, types)
+    return _compile(op, types, apart)
 
 
-def _compile(op: Op, types: Sequence[TensorType | None], exponent: Array | None = None) -> Program:
+def _compile(op: Op, types: Sequence[TensorType | None], apart: bool, exponent: Array | None = None) -> Program:
     tape = Tape()
     operands: list[Any] = [None if t is None else tape.input(numpy_dtype(t.dtype), t.static_shape) for t in types]
     symbols = [operand for operand in operands if operand is not None]
@@ -50,7 +54,7 @@ def _compile(op: Op, types: Sequence[TensorType | None], exponent: Array | None 
         if exponent is not None:
             operands[1] = exponent
         results = (apply(op, operands),)
-    return Program(tape, symbols, results)
+    return Program(tape, symbols, results, apart)
 
 
 def _trace_region(op: Region, operands: Sequence[Symbol], tape: Tape) -> tuple[Symbol, ...]:
@@ -72,24 +76,34 @@ def run_pointwise(op: Op, *operands: Array | None, out: Any, workspace: Array | 
 class BoundPointwise:
     """A program with its constants; `parts` workers share it where its arrays stay the same.
 
-    tiles: arrays to use in place of constant operands, by index.
+    apart: makes the program for arrays of which some have rows that lie apart.
+    tiles: arrays to use in place of constant operands, by index, where all are dense.
     """
 
     program: Program
     parts: int
+    apart: Callable[[], Program]
     tiles: Mapping[int, Array] = field(default_factory=dict)
 
     def __call__(self, *operands: Array | None, out: Any, workspace: Array | None = None) -> None:
-        if self.parts > 1:
+        if self.parts > 1 or not _are_dense((*operands, *as_tuple(out))):
             self.place(*operands, out=out, workspace=workspace)()
             return
         self.program.run(self._inputs(operands), as_tuple(out), workspace)
 
     def place(self, *operands: Array | None, out: Any, workspace: Array | None = None) -> Call:
-        return side_by_side(self.program.place(self._inputs(operands), as_tuple(out), workspace, self.parts))
+        outputs = as_tuple(out)
+        if _are_dense((*operands, *outputs)):
+            return side_by_side(self.program.place(self._inputs(operands), outputs, workspace, self.parts))
+        given = [x for x in operands if x is not None]
+        return side_by_side(self.apart().place(given, outputs, workspace, self.parts))
 
     def _inputs(self, operands: Sequence[Array | None]) -> list[Array]:
         return [self.tiles.get(i, x) for i, x in enumerate(operands) if x is not None]
+
+
+def _are_dense(arrays: Sequence[Array | None]) -> bool:
+    return all(array is None or array.flags.c_contiguous for array in arrays)
 
 
 def bind_pointwise(
@@ -97,12 +111,13 @@ def bind_pointwise(
 ) -> Callable[..., None]:
     program = compile_pointwise(op, types, constants)
     parts = parts_of(program.seconds)
+    apart = partial(compile_pointwise, op, tuple(types), constants, apart=True)
     tiled = _with_tiles(op, types, constants, program)
     if tiled is not None:
-        return BoundPointwise(tiled[0], parts, tiled[1])
+        return BoundPointwise(tiled[0], parts, apart, tiled[1])
     single = program.single
     if parts > 1 or single is None or None in types:
-        return BoundPointwise(program, parts)
+        return BoundPointwise(program, parts, apart)
     function, places = single
     if places == tuple(range(len(types))):  # the usual case: one ufunc of all operands in order
         return lambda *operands, out, workspace=None: function(*operands, out=out)
@@ -144,7 +159,8 @@ _TILE = 4096
 """Elements of a row that is made of several."""
 
 
-def workspace_bytes(op: Op, *types: TensorType | None) -> int:
+def workspace_bytes(op: Op, *types: TensorType | None, pitched: bool = False) -> int:
+    """Enough for rows that lie apart too: their blocks are no larger than those of dense arrays."""
     program = compile_pointwise(op, types)
     return program.workspace_bytes * parts_of(program.seconds)
 
@@ -183,6 +199,7 @@ def pointwise(op: type[Op]) -> Kernel:
         workspace=workspace_bytes,
         bind=bind_pointwise,
         inplace=True,
+        pitched=True,
     )(run_pointwise)
 
 

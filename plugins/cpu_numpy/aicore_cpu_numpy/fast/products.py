@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
@@ -18,6 +17,7 @@ from aicore.ir import Op, TensorType, numpy_dtype
 from aicore.kernels import Kernel, kernel
 from aicore.ops.fused_linear import GemmAct, MatMulAdd, MatMulAddAct
 from aicore.ops.matmul import Gemm, MatMul
+from aicore.records import dataclass
 from aicore_cpu_numpy.fast._last_epilogue import Bias, finish, needs_two, reason_against
 from aicore_cpu_numpy.fast._last_rates import gemm_seconds, pass_seconds
 from aicore_cpu_numpy.fast._parallel import Array, Call, nothing, parts_of, side_by_side, spans

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from aicore.ir import TensorType
 from aicore.kernels import Kernel, kernel
 from aicore.ops.quantized_linear import EIGHT_BITS, MatMulInteger, QLinearMatMul
+from aicore.records import dataclass
 from aicore_cpu_numpy.fast._quantized import (
     MOST_TERMS,
     Array,
+    Epilogue,
     Packed,
     Requantization,
     Room,
@@ -103,7 +104,7 @@ class _Sizes:
         return batch * rows * self.terms, right, batch * rows * columns
 
 
-class _Product:
+class Product:
     """One product of known sizes; the weight is packed once if it and its zero point are constant."""
 
     def __init__(self, a: TensorType, b: TensorType, weight: Array | None, zero_point: Array | None) -> None:
@@ -120,7 +121,7 @@ class _Product:
         a_zero_point: Array | None,
         b: Array,
         b_zero_point: Array | None,
-        result: Requantization | None,
+        result: Epilogue | None,
         out: Array,
         workspace: Array,
     ) -> None:
@@ -133,7 +134,7 @@ class _Product:
             parts = chunks(s.terms, exact_length(largest, magnitude(b.dtype, b_zero_point)))
         else:
             parts = packed.parts(s.terms, largest)
-        wide = result is None or len(parts) > 1
+        wide = result is None or len(parts) > 1 or result.needs_integers
 
         def compute(piece: Piece, share: Array) -> None:
             batch, row, column = piece
@@ -179,7 +180,7 @@ def _spread(zero_point: Array, shape: tuple[int, ...], whole: Shape3) -> Array:
     return np.broadcast_to(zero_point, shape).astype(np.float32).reshape(dims)
 
 
-def _supports(a: TensorType, b: TensorType, *others: TensorType | None) -> str | None:
+def supports_product(a: TensorType, b: TensorType, *others: TensorType | None) -> str | None:
     if not all(t is None or t.is_static for t in (a, b, *others)):
         return "needs shapes that are known in numbers"
     left, right = a.static_shape, b.static_shape
@@ -188,21 +189,21 @@ def _supports(a: TensorType, b: TensorType, *others: TensorType | None) -> str |
     return None if len(right) == 2 or left[:-2] == right[:-2] else "does not broadcast batches"
 
 
-def _workspace_bytes(a: TensorType, b: TensorType, sums: int) -> int:
+def product_workspace(a: TensorType, b: TensorType, sums: int) -> int:
     """sums: arrays for them, beside the result."""
     sizes = _Sizes.of(a.static_shape, b.static_shape)
     left, right, block = sizes.room
     return sizes.threads * sum(padded(4 * size) for size in (left, right, *(block,) * sums))
 
 
-def _seconds(a: TensorType, b: TensorType) -> float:
+def product_seconds(a: TensorType, b: TensorType) -> float:
     s = _Sizes.of(a.static_shape, b.static_shape)
     converted = s.batch * s.rows * (s.terms + 6 * s.columns)
     busy = 2 * s.batch * s.rows * s.terms * s.columns / GEMM_RATE + converted / BYTE_RATE
     return busy / s.threads + 10 * CALL
 
 
-class _IntegerProduct(_Product):
+class _IntegerProduct(Product):
     def __init__(
         self, op: MatMulInteger, types: Sequence[TensorType | None], constants: Sequence[Array | None]
     ) -> None:
@@ -224,7 +225,7 @@ class _IntegerProduct(_Product):
         self.run(a, a_zero_point, b, b_zero_point, None, out, workspace)
 
 
-class _QuantizedProduct(_Product):
+class _QuantizedProduct(Product):
     def __init__(
         self, op: QLinearMatMul, types: Sequence[TensorType | None], constants: Sequence[Array | None]
     ) -> None:
@@ -259,10 +260,10 @@ def _given(found: TensorType | None) -> TensorType:
     device="cpu",
     variant="blas",
     dtypes=EIGHT_BITS,
-    supports=lambda op, *types: _supports(*types),
-    workspace=lambda op, a, b, *others: _workspace_bytes(a, b, sums=1),
+    supports=lambda op, *types: supports_product(*types),
+    workspace=lambda op, a, b, *others: product_workspace(a, b, sums=1),
     bind=_IntegerProduct,
-    estimate=lambda op, a, b, *others: _seconds(a, b),
+    estimate=lambda op, a, b, *others: product_seconds(a, b),
 )
 def matmul_integer_blas(op: MatMulInteger, *operands: Array | None, out: Array, workspace: Array) -> None:
     run_unbound(_IntegerProduct, op, operands, out, workspace)
@@ -273,10 +274,10 @@ def matmul_integer_blas(op: MatMulInteger, *operands: Array | None, out: Array, 
     device="cpu",
     variant="blas",
     dtypes=EIGHT_BITS,
-    supports=lambda op, a, s, z, b, *others: _supports(a, b, *others),
-    workspace=lambda op, a, s, z, b, *others: _workspace_bytes(a, b, sums=2),
+    supports=lambda op, a, s, z, b, *others: supports_product(a, b, *others),
+    workspace=lambda op, a, s, z, b, *others: product_workspace(a, b, sums=2),
     bind=_QuantizedProduct,
-    estimate=lambda op, a, s, z, b, *others: _seconds(a, b),
+    estimate=lambda op, a, s, z, b, *others: product_seconds(a, b),
 )
 def qlinear_matmul_blas(op: QLinearMatMul, *operands: Array | None, out: Array, workspace: Array) -> None:
     run_unbound(_QuantizedProduct, op, operands, out, workspace)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,8 +15,10 @@ from aicore.ir import TensorType
 from aicore.kernels import Kernel, kernel
 from aicore.ops.quantized_linear import EIGHT_BITS, ConvInteger, QLinearConv, as_conv
 from aicore.ops.window import numbers, output_dims
+from aicore.records import dataclass
 from aicore_cpu_numpy.fast._quantized import (
     Array,
+    Epilogue,
     Packed,
     Requantization,
     Room,
@@ -117,7 +118,7 @@ class _Sizes:
         return groups * self.channels * reached, windows, groups * self.maps * positions
 
 
-class _Convolution:
+class Convolution:
     """One convolution of known sizes; the weight is packed once if it and its zero point are constant."""
 
     def __init__(
@@ -144,7 +145,7 @@ class _Convolution:
         x_zero_point: Array | None,
         w: Array,
         w_zero_point: Array | None,
-        result: Requantization | None,
+        result: Epilogue | None,
         out: Array,
         workspace: Array,
     ) -> None:
@@ -173,7 +174,7 @@ class _Convolution:
                 total if wide else None,
             )
             if result is not None:
-                result.at((groups, slice(None), positions)).finish(found, work, target)
+                result.at((image, groups, slice(None), positions)).finish(found, work, target)
 
         spread_tasks(self._pieces, compute, workspace, s.threads)
 
@@ -216,26 +217,26 @@ def _reached(x: Array, lows: Shape, highs: Shape, zero_point: Array | None, room
     return found
 
 
-def _supports(x: TensorType, w: TensorType, *others: TensorType | None) -> str | None:
+def supports_convolution(x: TensorType, w: TensorType, *others: TensorType | None) -> str | None:
     known = all(t is None or t.is_static for t in (x, w, *others))
     return None if known else "needs shapes that are known in numbers"
 
 
-def _workspace_bytes(op: Operator, x: TensorType, w: TensorType, sums: int) -> int:
+def convolution_workspace(op: Operator, x: TensorType, w: TensorType, sums: int) -> int:
     """sums: arrays for them, beside the result."""
     sizes = _Sizes.of(op, x.static_shape, w.static_shape)
     reached, windows, block = sizes.room()
     return sizes.threads * sum(padded(4 * size) for size in (reached, windows, *(block,) * sums))
 
 
-def _seconds(op: Operator, x: TensorType, w: TensorType) -> float:
+def convolution_seconds(op: Operator, x: TensorType, w: TensorType) -> float:
     s = _Sizes.of(op, x.static_shape, w.static_shape)
     positions = s.images * s.group * s.geometry.positions
     moved = positions * (s.depth + 6 * s.maps)
     return (2 * positions * s.maps * s.depth / GEMM_RATE + moved / BYTE_RATE) / s.threads + 10 * CALL * len(s.pieces)
 
 
-class _IntegerConvolution(_Convolution):
+class _IntegerConvolution(Convolution):
     def __init__(self, op: ConvInteger, types: Sequence[TensorType | None], constants: Sequence[Array | None]) -> None:
         x, w, _, w_zero_point = (*types, None, None)[:4]
         _, weight, _, zero_point = (*constants, None, None)[:4]
@@ -255,7 +256,7 @@ class _IntegerConvolution(_Convolution):
         self.run(x, x_zero_point, w, w_zero_point, None, out, workspace)
 
 
-class _QuantizedConvolution(_Convolution):
+class _QuantizedConvolution(Convolution):
     def __init__(self, op: QLinearConv, types: Sequence[TensorType | None], constants: Sequence[Array | None]) -> None:
         weight, zero_point = constants[3], constants[5]
         super().__init__(op, _given(types[0]), _given(types[3]), None if zero_point is None else weight, zero_point)
@@ -290,10 +291,10 @@ def _given(found: TensorType | None) -> TensorType:
     device="cpu",
     variant="im2col",
     dtypes=EIGHT_BITS,
-    supports=lambda op, *types: _supports(*types),
-    workspace=lambda op, x, w, *others: _workspace_bytes(op, x, w, sums=1),
+    supports=lambda op, *types: supports_convolution(*types),
+    workspace=lambda op, x, w, *others: convolution_workspace(op, x, w, sums=1),
     bind=_IntegerConvolution,
-    estimate=lambda op, x, w, *others: _seconds(op, x, w),
+    estimate=lambda op, x, w, *others: convolution_seconds(op, x, w),
 )
 def conv_integer_im2col(op: ConvInteger, *operands: Array | None, out: Array, workspace: Array) -> None:
     run_unbound(_IntegerConvolution, op, operands, out, workspace)
@@ -304,10 +305,10 @@ def conv_integer_im2col(op: ConvInteger, *operands: Array | None, out: Array, wo
     device="cpu",
     variant="im2col",
     dtypes=EIGHT_BITS,
-    supports=lambda op, x, s, z, w, *others: _supports(x, w, *others),
-    workspace=lambda op, x, s, z, w, *others: _workspace_bytes(op, x, w, sums=2),
+    supports=lambda op, x, s, z, w, *others: supports_convolution(x, w, *others),
+    workspace=lambda op, x, s, z, w, *others: convolution_workspace(op, x, w, sums=2),
     bind=_QuantizedConvolution,
-    estimate=lambda op, x, s, z, w, *others: _seconds(op, x, w),
+    estimate=lambda op, x, s, z, w, *others: convolution_seconds(op, x, w),
 )
 def qlinear_conv_im2col(op: QLinearConv, *operands: Array | None, out: Array, workspace: Array) -> None:
     run_unbound(_QuantizedConvolution, op, operands, out, workspace)

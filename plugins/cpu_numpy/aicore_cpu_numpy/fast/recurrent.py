@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy as np
 from aicore.ir import TensorType, numpy_dtype
 from aicore.kernels import Kernel, kernel
 from aicore.ops.recurrent import GRU, LSTM, RNN, Recurrent
+from aicore.records import dataclass
 from aicore_cpu_numpy.fast._cells import Cell, Room, Weights, make_cell, pack
 from aicore_cpu_numpy.fast._gates import gate
 

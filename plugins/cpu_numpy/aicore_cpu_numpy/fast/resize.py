@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -17,6 +16,7 @@ import numpy as np
 from aicore.ir import TensorType, dtype_name, numpy_dtype
 from aicore.kernels import Kernel, kernel
 from aicore.ops.resize import Resize
+from aicore.records import dataclass
 from aicore_cpu_numpy.fast._sized import DENSE, sized
 from aicore_cpu_numpy.reference._grid import Resized, coordinates, grid, nearest_places, outside, taps
 

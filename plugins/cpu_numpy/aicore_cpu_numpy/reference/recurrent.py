@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from aicore.kernels import Kernel, kernel
 from aicore.ops.recurrent import GRU, LSTM, RNN, Activated, Recurrent
+from aicore.records import dataclass
 from aicore_cpu_numpy.reference._precision import widen
 
 Array = np.ndarray[Any, Any]
