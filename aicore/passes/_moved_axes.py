@@ -178,8 +178,8 @@ def _equal_products(
 
 
 def _with_units(order: list[int], rank: int) -> list[int]:
-    """The stored order with axes of dims of 1 put in: the first one, mostly a batch, stays so; others by a neighbour."""
     """The stored order with axes of dims of 1 put in: the first, mostly a batch, stays so; others by a neighbour."""
+    found = list(order)
     for axis in reversed(range(rank)):
         if axis in order:
             continue
