@@ -57,12 +57,13 @@ test-cuda: $(CUDA)/.stamp  ## build the CUDA plugin and run its tests; those tha
 
 cuda: AICORE_CUDA_TOOLKIT ?= wheel
 cuda: AICORE_CUDA_ARCHITECTURES ?= 75;90a
-cuda:  ## compile the CUDA plugin from nothing and import it; needs neither a GPU nor a CUDA toolkit
+cuda:  ## compile the CUDA kernels of all plugins from nothing and import them; needs neither a GPU nor a CUDA toolkit
 	$(call make_venv,$(CUDA_BUILD))
-	@AICORE_CUDA_TOOLKIT='$(AICORE_CUDA_TOOLKIT)' AICORE_CUDA_ARCHITECTURES='$(AICORE_CUDA_ARCHITECTURES)' \
-		$(CUDA_BUILD)/bin/python $(PIP) install --quiet -e . -e plugins/cpu_numpy ./plugins/cuda_ge ./$(TOY)
+	@AICORE_CUDA_TOOLKIT='$(AICORE_CUDA_TOOLKIT)' AICORE_CUDA_ARCHITECTURES='$(AICORE_CUDA_ARCHITECTURES)' AICORE_INT8_CUDA=1 \
+		$(CUDA_BUILD)/bin/python $(PIP) install --quiet -e . -e plugins/cpu_numpy ./plugins/cuda_ge ./$(TOY) ./plugins/int8_quant
 	@$(CUDA_BUILD)/bin/python -c 'import aicore_cuda_ge.plugin as p; print(len(p.register_kernels()), "kernels")'
 	@$(CUDA_BUILD)/bin/python -c 'import aicore_toy_cuda.plugin as p; print(p.register_kernels())'
+	@$(CUDA_BUILD)/bin/python -c 'import aicore_int8_quant.cuda as p; print(len(p.kernels()), "int8 kernels"); assert p.kernels()'
 	$(CUDA_BUILD)/bin/aicore plugins doctor cuda_ge || test $$? -eq 2  # 2: it is healthy, but there is no GPU
 
 lint: $(VENV)/.stamp  ## check style and layout

@@ -31,9 +31,14 @@ class Attributes:
     field_defaults: ClassVar[Mapping[str, Any]] = {}
     """Default by name of a field, in the order of the fields; MISSING for one that must be given."""
     required_fields: ClassVar[frozenset[str]] = frozenset()
+    __slots__ = ("_hash",)
+    _hash: int
 
     def __init__(self, *arguments: Any, **attributes: Any) -> None:
         defaults = self.field_defaults
+        if not arguments and not attributes and not self.required_fields:
+            self.__dict__.update(defaults)
+            return
         given = {**dict(zip(defaults, arguments, strict=False)), **attributes} if arguments else attributes
         values = {**defaults, **given}
         twice = len(given) < len(arguments) + len(attributes)
@@ -51,7 +56,15 @@ class Attributes:
         return self.__dict__ == other.__dict__ if type(self) is type(other) else NotImplemented
 
     def __hash__(self) -> int:
-        return hash((type(self), *self.__dict__.values()))
+        try:
+            return self._hash  # the keys of what is remembered by op ask for it again and again
+        except AttributeError:
+            object.__setattr__(self, "_hash", hash((type(self), *self.__dict__.values())))
+            return self._hash
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy takes over: the fields alone, since that of texts is another hash in another process."""
+        return self.__dict__
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={value!r}" for name, value in self.__dict__.items())

@@ -13,7 +13,7 @@ from aicore.ir.dims import Dim, symbol
 from aicore.ir.dtypes import numpy_dtype
 from aicore.ir.graph import Graph
 from aicore.ir.inference import infer_types
-from aicore.ir.op import Op, as_tuple
+from aicore.ir.op import Op, as_tuple, may_hold_graph
 from aicore.ir.types import TensorType
 from aicore.ir.value import Node, Origin, Value, constant_value, describe
 
@@ -71,7 +71,8 @@ class Builder(Namespace):
         name = names[0] if names and names[0] else type(op).__name__.lower()
         try:
             op, operands = op.absorb(*inputs)
-            operands = _without_trailing_none(operands)
+            if operands and operands[-1] is None:
+                operands = _without_trailing_none(operands)
             op = op.resolve(*operands)
             types = infer_types(op, operands)
             dims = op.content(*operands)
@@ -80,18 +81,20 @@ class Builder(Namespace):
         except BAD_OPERANDS as error:
             shown = ", ".join("absent" if v is None else str(v.type) for v in inputs)
             raise InferenceError(f"{describe(op, name, origin)}: does not fit operands ({shown}): {error}") from error
-        fixed = op.pure and all(v is None or v.fixed for v in operands)
+        fixed = op.pure
+        for operand in operands:
+            fixed = fixed and (operand is None or operand.fixed)
+        if len(types) == 1:
+            first = Value(name, types[0], None, dims, fixed)
+            self.nodes.append(Node(op, operands, (first,), origin))
+            return first
+        called = [*names[: len(types)], *[""] * (len(types) - len(names))]
         outputs = tuple(
-            Value(
-                names[i] if i < len(names) and names[i] else type(op).__name__.lower(),
-                tensor,
-                dims=dims if i == 0 else None,
-                fixed=fixed,
-            )
+            Value(called[i] or type(op).__name__.lower(), tensor, None, dims if i == 0 else None, fixed)
             for i, tensor in enumerate(types)
         )
         self.nodes.append(Node(op, operands, outputs, origin))
-        return outputs[0] if len(outputs) == 1 else outputs
+        return outputs
 
     def graph(
         self,
@@ -118,6 +121,9 @@ def retype(graph: Graph, types: Iterable[TensorType]) -> Graph:
 
     Raises InferenceError, naming the node, when the new types contradict an op.
     """
+    types = tuple(types)
+    if types == tuple(v.type for v in graph.inputs) and _is_settled(graph):
+        return graph
     builder = Builder()
     inputs = tuple(
         v if v.type == t else Value(v.name, t, None, v.dims) for v, t in zip(graph.inputs, types, strict=True)
@@ -135,6 +141,11 @@ def retype(graph: Graph, types: Iterable[TensorType]) -> Graph:
             env.update(zip(node.outputs, outputs, strict=True))
     results = {name: env.get(v, v) for name, v in graph.outputs}
     return builder.graph(inputs, results, graph.state, graph.metadata)
+
+
+def _is_settled(graph: Graph) -> bool:
+    """Whether every size is a number already, so that the same inputs can teach nothing new."""
+    return not any(map(may_hold_graph, graph.kinds)) and all(v.type.is_static for n in graph.nodes for v in n.outputs)
 
 
 def _is_better(new: Value, old: Value) -> bool:

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from aicore.errors import GraphError
-from aicore.ir.op import subgraphs
+from aicore.ir.op import Op, subgraphs
 from aicore.ir.value import Node, Value
 from aicore.records import dataclass
 
@@ -27,6 +27,16 @@ class Graph:
     nodes: tuple[Node, ...]
     state: tuple[tuple[str, str], ...] = ()
     metadata: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def kinds(self) -> frozenset[type[Op]]:
+        """Classes of the nodes' ops."""
+        return frozenset([type(node.op) for node in self.nodes])
+
+    @cached_property
+    def bases(self) -> frozenset[type]:
+        """These classes, and all from which they derive."""
+        return frozenset([base for kind in self.kinds for base in kind.__mro__])
 
     @cached_property
     def producer(self) -> dict[Value, Node]:

@@ -67,6 +67,8 @@ class Op(Attributes):
 
     def absorb(self, *inputs: Value | None) -> tuple[Op, tuple[Value | None, ...]]:
         """This op with constant operands moved into the fields that `operand_fields` names."""
+        if not self.operand_fields:
+            return self, inputs
         found = {
             name: content
             for index, name in self.operand_fields.items()
@@ -158,21 +160,22 @@ def has_gradient(op: Op) -> bool:
 
 def subgraphs(op: Op) -> dict[str, Graph]:
     """The graphs that the op's fields hold, by field name."""
+    if not may_hold_graph(type(op)):
+        return {}
     from aicore.ir.graph import Graph
 
-    if not _may_hold_graph(type(op)):
-        return {}
     return {f.name: held for f in fields(op) if isinstance(held := getattr(op, f.name), Graph)}  # type: ignore[arg-type]
 
 
 _holders: dict[type[Op], bool] = {}
 
 
-def _may_hold_graph(cls: type[Op]) -> bool:
+def may_hold_graph(cls: type[Op]) -> bool:
     """By the field's declared type, so that the question costs a dictionary look-up for almost every node."""
-    if cls not in _holders:
-        _holders[cls] = any("Graph" in str(f.type) for f in fields(cls))  # type: ignore[arg-type]
-    return _holders[cls]
+    found = _holders.get(cls)
+    if found is None:
+        found = _holders[cls] = any("Graph" in str(f.type) for f in fields(cls))  # type: ignore[arg-type]
+    return found
 
 
 def _types_of(outputs: Any) -> Types:

@@ -19,7 +19,12 @@ def verify(graph: Graph, before: Graph | None = None) -> None:
         current, trusted = todo.pop()
         seen = set(current.inputs)
         for node in current.nodes:
-            _check_structure(node, seen)
+            for value in node.inputs:
+                if value is not None and value.constant is None and value not in seen:
+                    raise _error(node, f"operand %{value.name} is used before it is defined")
+            for value in node.outputs:
+                if value in seen:
+                    raise _error(node, f"%{value.name} is defined twice")
             seen.update(node.outputs)
             if node not in trusted:
                 _check_types(node)
@@ -31,15 +36,6 @@ def diff(old: Graph, new: Graph) -> tuple[list[Node], list[Node]]:
     """(nodes that only `old` has, nodes that only `new` has), by identity and in order."""
     before, after = set(old.nodes), set(new.nodes)
     return [n for n in old.nodes if n not in after], [n for n in new.nodes if n not in before]
-
-
-def _check_structure(node: Node, seen: set[Value]) -> None:
-    for value in node.inputs:
-        if value is not None and value.constant is None and value not in seen:
-            raise _error(node, f"operand %{value.name} is used before it is defined")
-    for value in node.outputs:
-        if value in seen:
-            raise _error(node, f"%{value.name} is defined twice")
 
 
 def _check_types(node: Node) -> None:

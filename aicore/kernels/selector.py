@@ -158,7 +158,7 @@ class Selector:
                 if reason is None
                 for settings in kernel.settings
             ]
-            offers = usable, [Candidate(kernel, False, None, why) for kernel, why in reasons.items() if why is not None]
+            offers = usable, [Candidate(kernel, False, None, why, {}) for kernel, why in reasons.items() if why is not None]
             _keep(self.offers, problem, offers)
         return offers
 
@@ -166,33 +166,13 @@ class Selector:
         problem = op, types
         found = self.rated.get(problem)
         if found is None:
-            ranked = [row for kernel in self.table.serving(op, self.device) for row in self._rate(kernel, op, types)]
+            usable, refused = self._offers(op, types)
+            sized = all(t is None or t.is_static for t in types)
+            ranked = [_rated(candidate, op, types, sized) for candidate in usable]
+            ranked += [((4, 0.0), candidate) for candidate in refused]
             found = tuple(candidate for _, candidate in sorted(ranked, key=lambda pair: pair[0]))
             _keep(self.rated, problem, found)
         return found
-
-    def _rate(
-        self, kernel: Kernel, op: Op, types: tuple[TensorType | None, ...]
-    ) -> list[tuple[tuple[int, float], Candidate]]:
-        """(sort key, candidate) for each choice of settings; the key is (tier, seconds), so ties keep their order."""
-        reason = kernel.reason_against(op, *types)
-        if reason is not None:
-            return [((4, 0.0), Candidate(kernel, False, None, reason))]
-        sized = all(t is None or t.is_static for t in types)
-        return [self._rate_one(kernel, settings, op, types, sized) for settings in kernel.settings]
-
-    def _rate_one(
-        self, kernel: Kernel, settings: Settings, op: Op, types: tuple[TensorType | None, ...], sized: bool
-    ) -> tuple[tuple[int, float], Candidate]:
-        if kernel.variant == REFERENCE:
-            return (3, 0.0), Candidate(kernel, True, None, "reference", settings)
-        if kernel.estimate is not None and sized:
-            try:
-                seconds = kernel.estimate(op, *types, **settings)
-            except PluginError as error:
-                return (4, 0.0), Candidate(kernel, False, None, str(error), settings)
-            return (1, seconds), Candidate(kernel, True, seconds, "estimate", settings)
-        return (2, 0.0), Candidate(kernel, True, None, "no estimate", settings)
 
     def _refusal(self, op: Op, candidates: Sequence[Candidate]) -> str:
         if not candidates:
@@ -205,6 +185,25 @@ def _keep(kept: dict[Problem, Answer], problem: Problem, answer: Answer) -> None
     if len(kept) >= _MOST_KEPT:  # a program may be specialised for ever new shapes
         kept.clear()
     kept[problem] = answer
+
+
+def _rated(
+    candidate: Candidate, op: Op, types: tuple[TensorType | None, ...], sized: bool
+) -> tuple[tuple[int, float], Candidate]:
+    """(sort key, candidate with its rank); the key is (tier, seconds), so ties keep their order.
+
+    sized: the types have all sizes, so that estimates can be asked for.
+    """
+    kernel, settings = candidate.kernel, candidate.settings
+    if kernel.variant == REFERENCE:
+        return (3, 0.0), Candidate(kernel, True, None, "reference", settings)
+    if kernel.estimate is not None and sized:
+        try:
+            seconds = kernel.estimate(op, *types, **settings)
+        except PluginError as error:
+            return (4, 0.0), Candidate(kernel, False, None, str(error), settings)
+        return (1, seconds), Candidate(kernel, True, seconds, "estimate", settings)
+    return (2, 0.0), Candidate(kernel, True, None, "no estimate", settings)
 
 
 def _name(op: Op) -> str:

@@ -84,6 +84,11 @@ class DotProductAttention(Op):
         yield Sample(cls(k_layout="bhdl"), (q[:0], k[:0].transpose(0, 1, 3, 2), v[:0]), note="no batch entries")
 
 
+def is_factor(number: float) -> bool:
+    """Whether a kernel can have it as its scale: float32 neither overflows nor loses digits."""
+    return number == 0 or 2.0**-126 <= abs(number) < 2.0**127
+
+
 def _standard(layout: str) -> str:
     """The order of axes in which a product has them."""
     return "".join(axis for axis in QUERIES if axis in layout)

@@ -62,7 +62,7 @@ def ensure(condition: object, message: str) -> None:
 
 def same_dtype(*values: Value | None) -> None:
     """Raise InferenceError unless all present values have one dtype."""
-    dtypes = [v.dtype for v in values if v is not None]
+    dtypes = [v.type.dtype for v in values if v is not None]
     if len(set(dtypes)) > 1:
         raise InferenceError(f"operands have different dtypes: {', '.join(dtypes)}")
 

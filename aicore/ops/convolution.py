@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from aicore.errors import InferenceError
 from aicore.ir.attributes import op_class
 from aicore.ir.dims import Dim, Shape
 from aicore.ir.dtypes import FLOATS
@@ -220,6 +221,8 @@ def _kernel_of(given: tuple[int, ...], w: Value) -> tuple[int, ...]:
     if w.shape is None:
         return given
     dims = w.shape[2:]
+    if dims == given:
+        return given
     agree = not given or (len(given) == len(dims) and all(map(same_dim, given, dims)))
     ensure(agree, f"kernel_shape {given} is not that of the weight, {dims}")
     known = tuple(d for d in dims if isinstance(d, int))
@@ -228,11 +231,14 @@ def _kernel_of(given: tuple[int, ...], w: Value) -> tuple[int, ...]:
 
 def _check_operands(group: int, x: Value, w: Value, b: Value | None) -> None:
     same_dtype(x, w, b)
-    ensure(x.dtype in FLOATS, f"takes floating point, not {x.dtype}")
-    ensure(group >= 1, f"group {group} is below 1")
+    if x.dtype not in FLOATS:
+        raise InferenceError(f"takes floating point, not {x.dtype}")
+    if group < 1:
+        raise InferenceError(f"group {group} is below 1")
     for value in (x, w):
-        ensure(value.rank is None or value.rank >= 3, f"%{value.name} has rank {value.rank}, wants 3 or more")
-    ranks_agree = x.rank is None or w.rank is None or x.rank == w.rank
-    ensure(ranks_agree, f"input and weight have different ranks: {x.rank} and {w.rank}")
+        if value.shape is not None and len(value.shape) < 3:
+            raise InferenceError(f"%{value.name} has rank {value.rank}, wants 3 or more")
+    if x.shape is not None and w.shape is not None and len(x.shape) != len(w.shape):
+        raise InferenceError(f"input and weight have different ranks: {x.rank} and {w.rank}")
     if b is not None:
         need_rank(b, 1)

@@ -52,7 +52,13 @@ FOLLOWERS: frozenset[type[Op]] = frozenset({GlobalAveragePool, GlobalMaxPool})
 
 def images_of(inner: Op) -> tuple[int, ...]:
     """Indices of the operands that are images, and so have their channels last; others, such as weights, stay."""
-    return IMAGES.get(type(inner), (0,))
+    told: tuple[int, ...] = getattr(type(inner), "images", (0,))
+    return IMAGES.get(type(inner), told)
+
+
+def knows_channels(op: Op) -> bool:
+    """Whether ChannelsLast may hold the op: one of IMAGE_OPS, or of a plugin that says which `images` it takes."""
+    return type(op) in IMAGE_OPS or hasattr(type(op), "images")
 
 
 @op_class
@@ -73,7 +79,8 @@ class ChannelsLast(Op):
         """With defaults of `inner` filled in, as it would fill them in itself."""
         images = images_of(self.inner)
         moved = [_with_channels_first(x, self.rank) if i in images else x for i, x in enumerate(operands)]
-        return replace(self, inner=self.inner.resolve(*moved))
+        inner = self.inner.resolve(*moved)
+        return self if inner is self.inner else replace(self, inner=inner)
 
     def decompose(self, op: Namespace, *operands: Any) -> Any:
         images = images_of(self.inner)

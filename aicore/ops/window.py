@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
+from aicore.errors import InferenceError
 from aicore.ir.dims import Dim, Shape, as_expr
 from aicore.ops.base import ensure, window_dims
 
@@ -91,16 +92,18 @@ def split_padding(totals: Sequence[int], upper: bool) -> tuple[int, ...]:
 def check_window(op: Windowed, count: int) -> None:
     """Raise InferenceError unless the fields fit `count` spatial dims and each other."""
     ensure(count >= 1, "there is no spatial dimension: operands need rank 3 or more")
-    ensure(op.auto_pad in AUTO_PADS, f"auto_pad {op.auto_pad!r} is none of {', '.join(AUTO_PADS)}")
+    if op.auto_pad not in AUTO_PADS:
+        raise InferenceError(f"auto_pad {op.auto_pad!r} is none of {', '.join(AUTO_PADS)}")
     for name, found, wanted in (
         ("kernel_shape", op.kernel_shape, count),
         ("strides", op.strides, count),
         ("dilations", op.dilations, count),
         ("pads", op.pads, 2 * count),
     ):
-        fits = not found or len(found) == wanted
-        ensure(fits, f"{name} {found} has {len(found)} entries, wants {wanted} for {count} spatial dims")
         least = 0 if name == "pads" else 1
-        ensure(all(n >= least for n in found), f"{name} {found} has an entry below {least}")
-    given_twice = op.auto_pad != "NOTSET" and any(op.pads)
-    ensure(not given_twice, f"pads {op.pads} contradict auto_pad {op.auto_pad}: give one of them")
+        if found and len(found) != wanted:
+            raise InferenceError(f"{name} {found} has {len(found)} entries, wants {wanted} for {count} spatial dims")
+        if found and min(found) < least:
+            raise InferenceError(f"{name} {found} has an entry below {least}")
+    if op.auto_pad != "NOTSET" and any(op.pads):
+        raise InferenceError(f"pads {op.pads} contradict auto_pad {op.auto_pad}: give one of them")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from aicore.ir import Value
-from aicore.ops.attention import KEYS_TRANSPOSED, QUERIES, DotProductAttention
+from aicore.ops.attention import KEYS_TRANSPOSED, QUERIES, DotProductAttention, is_factor
 from aicore.passes.base import RulePass
 from aicore.records import dataclass
 from aicore.rewrite import Rule, require, rule
@@ -45,10 +45,14 @@ def _fused(
     return found
 
 
-def _number(value: Value) -> float:
+def _number(value: Value, rank: int | None) -> float:
+    """A constant of one element that has no more axes than the scores, which it would add to them."""
     known = value.known
     require(known is not None and known.size == 1, "the factor is not a constant number", value)
-    return float(known.ravel()[0]) if known is not None else 0.0
+    require((value.rank or 0) <= (rank or 0), "the factor has more axes than the scores", value)
+    number = float(known.ravel()[0]) if known is not None else 0.0
+    require(is_factor(number), f"the factor is {number}", value)
+    return number
 
 
 _LAYOUTS = (QUERIES, KEYS_TRANSPOSED, QUERIES)
@@ -57,14 +61,14 @@ _LAYOUTS = (QUERIES, KEYS_TRANSPOSED, QUERIES)
 @rule(*_forms(lambda op, scores, scale: op.Mul(scores, scale)))
 def attention_times_scale(op: Any, q: Value, k: Value, v: Value, axis: int, scale: Value, mask: Value | None) -> Value:
     """softmax(q @ k * scale + mask) @ v -> DotProductAttention(q, k, v, mask)"""
-    return _fused(op, q, k, v, axis, _number(scale), mask, _LAYOUTS)
+    return _fused(op, q, k, v, axis, _number(scale, q.rank), mask, _LAYOUTS)
 
 
 @rule(*_forms(lambda op, scores, scale: op.Div(scores, scale)))
 def attention_over_scale(op: Any, q: Value, k: Value, v: Value, axis: int, scale: Value, mask: Value | None) -> Value:
     """softmax(q @ k / scale + mask) @ v -> DotProductAttention(q, k, v, mask)"""
-    number = _number(scale)
-    require(number != 0, "it divides by 0", scale)
+    number = _number(scale, q.rank)
+    require(number != 0 and is_factor(1 / number), f"it divides by {number}", scale)
     return _fused(op, q, k, v, axis, 1 / number, mask, _LAYOUTS)
 
 

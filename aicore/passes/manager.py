@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from aicore.errors import AicoreError, GraphError, error_text
 from aicore.ir import Graph, Node, is_fused, subgraphs, verify
+from aicore.ir.op import may_hold_graph
 from aicore.passes.base import Pass, RulePass
 from aicore.records import dataclass
 from aicore.rewrite import Context
@@ -178,10 +179,10 @@ def _held(node: Node) -> dict[str, Graph]:
 
 
 def _holders(graph: Graph) -> list[tuple[Node, dict[str, Graph]]]:
-    """Nodes with sub-graphs. An op class holds some or none, so most graphs cost one look for each class."""
-    kinds = {type(node.op): node for node in graph.nodes}
-    holding = {kind for kind, node in kinds.items() if _held(node)}
-    return [(node, _held(node)) for node in graph.nodes if type(node.op) in holding] if holding else []
+    """Nodes with sub-graphs. An op class may hold some or none, so most graphs cost one look for each class."""
+    if not any(map(may_hold_graph, graph.kinds)):
+        return []
+    return [(node, held) for node in graph.nodes if (held := _held(node))]
 
 
 def _apply_inside(one: Pass, graph: Graph, ctx: Context) -> Graph:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import fields
 from typing import Any, ClassVar
 
 from aicore.ir import Graph, Node, Op, Value
@@ -52,8 +51,7 @@ class MergeCommon(Pass):
 def _exact(op: Op) -> tuple[Any, ...]:
     """What equality of ops does not see: 0.0 equals -0.0, and 1 equals True and 1.0."""
     found: list[Any] = []
-    for field in fields(op):  # type: ignore[arg-type]
-        value = getattr(op, field.name)
+    for value in vars(op).values():
         if isinstance(value, Op):
             found.append(_exact(value))
         elif isinstance(value, float):

@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from aicore.ir import Builder, Graph, Node, Op, Origin, TensorType, Value, as_tuple, constant_value, substitute, symbols
-from aicore.ops.layout import FOLLOWERS, IMAGE_OPS, ChannelsLast, channels_first, images_of
+from aicore.ops.layout import FOLLOWERS, ChannelsLast, channels_first, images_of, knows_channels
 from aicore.ops.movement import Transpose
 from aicore.ops.shape import Reshape, Shape
 from aicore.passes._islands import Islands
@@ -38,7 +38,7 @@ class PlaceChannelsLast(Pass):
     before: ClassVar[tuple[str, ...]] = ("fuse-pointwise",)
 
     def apply(self, graph: Graph, ctx: Context) -> Graph:
-        if not any(type(node.op) in IMAGE_OPS for node in graph.nodes):
+        if not any(knows_channels(node.op) for node in graph.nodes):
             return graph
         trial = _Walk(self.name, ctx, lambda: True)
         placed = trial.run(graph)
@@ -91,11 +91,11 @@ class _Walk:
     def _as_image_op(self, node: Node) -> bool:
         """Whether the node went channels-last because its op knows channels."""
         x = node.inputs[0] if node.inputs else None
-        if type(node.op) not in IMAGE_OPS or x is None or x.rank is None or len(node.outputs) > 1:
+        if not knows_channels(node.op) or x is None or x.rank is None or len(node.outputs) > 1:
             return False
         perm, images = channels_first(x.rank), images_of(node.op)
-        values = [node.inputs[i] for i in images if i < len(node.inputs)]
-        if x.rank < 3 or any(v is None or v.rank is None or v.rank > x.rank for v in values):
+        values = [v for i, v in enumerate(node.inputs) if i in images and v is not None]
+        if x.rank < 3 or any(v.rank is None or v.rank > x.rank for v in values):
             return False
         follows = type(node.op) in FOLLOWERS
         if node.outputs[0] in self._refused or (follows and self._cost_of_storing(x, perm)):
@@ -106,7 +106,7 @@ class _Walk:
             return False
         self._emit(node, op, [i in images for i in range(len(node.inputs))], perm, perm)
         if not follows:
-            gain = sum(_elements(v.type) for v in (*values, node.outputs[0]) if v is not None)
+            gain = sum(_elements(v.type) for v in (*values, node.outputs[0]))
             self.islands.gain(node.outputs[0], gain)
         return True
 

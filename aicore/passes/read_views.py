@@ -13,7 +13,7 @@ import numpy as np
 
 from aicore.ir import Builder, Graph, Node, Op, Origin, Value
 from aicore.ops.arithmetic import Div, Mul
-from aicore.ops.attention import DotProductAttention
+from aicore.ops.attention import DotProductAttention, is_factor
 from aicore.ops.fused_linear import GemmAct, MatMulAdd
 from aicore.ops.gather import Gather
 from aicore.ops.matmul import Gemm, MatMul
@@ -224,7 +224,8 @@ def _unscaled(view: View, node: Node) -> View | None:
     number = None if b.known is None or b.known.size != 1 else float(b.known.ravel()[0])
     if number is None or a.type != view.source.type or (isinstance(node.op, Div) and number == 0):
         return None
-    return replace(view, source=a, factor=view.factor * (1 / number if isinstance(node.op, Div) else number))
+    factor = view.factor * (1 / number if isinstance(node.op, Div) else number)
+    return replace(view, source=a, factor=factor) if is_factor(factor) else None
 
 
 def _read(graph: Graph, node: Node, tracer: _Tracer, builder: Builder, origin: Origin) -> tuple[Op, list[Value]] | None:
@@ -245,7 +246,7 @@ def _read(graph: Graph, node: Node, tracer: _Tracer, builder: Builder, origin: O
         view, (layouts[index], dims, parts[index]) = found
         scale *= view.factor
         operands.append(_reshaped(view.source, dims, builder, origin))
-    if not moved:
+    if not moved or not is_factor(scale):
         return None
     q, k, v = layouts
     return replace(op, scale=scale, q_layout=q, k_layout=k, v_layout=v, parts=tuple(parts)), operands

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import faulthandler
 import json
+import signal
 import sys
 import threading
 import traceback
@@ -19,9 +20,12 @@ if TYPE_CHECKING:
 
 _LONGEST = 20_000
 """Characters of a traceback that are reported."""
+_PR_SET_PDEATHSIG = 1
+"""From <sys/prctl.h>."""
 
 
 def main() -> None:
+    _end_with_parent()
     request = json.loads(sys.argv[1])
     sys.argv = ["aicore"]
     sys.path[:] = request["path"]
@@ -50,6 +54,23 @@ def _preload() -> None:
     import aicore.passes
     import aicore.plugins.registry
     import aicore.runtime  # noqa: F401
+
+
+def _end_with_parent() -> None:
+    """Have the kernel end this process when its parent ends, however that comes: a plugin may loop for ever.
+
+    Precisely: when the thread that started it ends, and that one waits for it. Linux alone knows this. Elsewhere a
+    child whose parent was killed goes on until the plugin comes to an end.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    try:
+        import ctypes
+
+        prctl = ctypes.CDLL(None).prctl
+    except (ImportError, OSError, AttributeError):  # a Python without it, or a C library
+        return
+    prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def _leave_no_core_file() -> None:

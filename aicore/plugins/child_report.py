@@ -20,6 +20,8 @@ from typing import Any, NamedTuple, NoReturn
 _COPIES_SECONDS = 2.0
 """How long a copy of the process may take to end or to come back."""
 _POLL_SECONDS = 0.02
+_SOONEST_STACKS = 0.1
+"""Seconds. Stacks are written without the interpreter's lock, and a thread that has only begun has a torn one."""
 
 
 class Report:
@@ -30,7 +32,7 @@ class Report:
 
     def __init__(self, path: str, limit: float) -> None:
         self._path = Path(path)
-        self._limit = min(max(limit, 0.001), 86400.0)  # what faulthandler can count
+        self._limit = min(max(limit, _SOONEST_STACKS), 86400.0)  # what faulthandler can count
         self._process = os.getpid()
         self._forks = 0
         self._current = ""

@@ -37,8 +37,7 @@ def rewrite(graph: Graph, rules: Iterable[Rule], ctx: Context) -> Graph:
 
     All rules are tried at each node, in order, and again at the nodes that a match makes.
     """
-    kinds = {type(node.op) for node in graph.nodes}
-    bases = {cls for kind in kinds for cls in kind.__mro__}
+    kinds, bases = graph.kinds, graph.bases
     by_root: dict[type[Op], list[_Candidate]] = {}
     for rule in rules:
         for outputs in rule.patterns:
@@ -94,8 +93,10 @@ class _Sweep:
         for node in self._graph.nodes:
             if type(node.op) in roots:
                 self._visit(node)
-            else:
+            elif self._siblings or self._alias:
                 self._keep(self._renamed(node))
+            elif node not in self._dead:
+                self._placed.append(node)
         if self._ctx.matches == before:
             return self._graph
         nodes = [node for i, kept in enumerate(self._placed) for node in (*self._inserted.get(i, ()), kept)]
@@ -143,11 +144,12 @@ class _Sweep:
 
         Much cheaper than an attempt, and enough to turn most nodes away.
         """
-        makers = [self._producer.get(value) for value in node.inputs if value is not None]
+        makers = [maker.op for maker in map(self._producer.get, node.inputs) if maker is not None]  # type: ignore[arg-type]
         for operand in call.operands:
             if not isinstance(operand, Result):
                 continue
-            if not any(maker is not None and isinstance(maker.op, operand.call.op.classes) for maker in makers):
+            classes = operand.call.op.classes
+            if not any(isinstance(maker, classes) for maker in makers):
                 return operand.call
         return None
 

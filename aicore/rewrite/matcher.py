@@ -129,6 +129,10 @@ class _Search:
         """The goals that are left once `wanted` stands at `found`; raises _Failed."""
         if isinstance(wanted, Call):
             return self._call(wanted, found, rest)
+        if type(wanted) is Variable and found is not None and wanted.name not in self._bindings:
+            self._bindings[wanted.name] = found  # most steps are this one
+            self._trail.append((self._bindings, wanted.name))
+            return rest
         if wanted is None or found is None:
             self._absence(wanted, found)
         elif isinstance(wanted, Result):

@@ -51,15 +51,16 @@ def make_plan(
     pitched: the device's launcher knows buffers with a pitch. Concats are left out then where their operands can be
         computed in place, unless that takes more memory.
     """
-    asked: dict[Node, int] = {}
+    asked: dict[tuple[Any, ...], int] = {}
     joins = find_joins(nodes, selections, outputs) if pitched and options.reuse else Joins()
     draft = _drafted(nodes, inputs, outputs, selections, _Draft(options.reuse, joins, asked))
     if joins.parts:
         least = lower_bound(list(draft.blocks().values()))
-        reason = f"copies: else a run would need at least {size_text(least)}"
-        copying = _drafted(nodes, inputs, outputs, selections, _Draft(True, joins.without(reason), asked))
-        if least > lower_bound(list(copying.blocks().values())) * _GROWTH:
-            draft = copying
+        if least > _busiest_step(draft, outputs) * _GROWTH:  # else no plan can be so much smaller
+            reason = f"copies: else a run would need at least {size_text(least)}"
+            copying = _drafted(nodes, inputs, outputs, selections, _Draft(True, joins.without(reason), asked))
+            if least > lower_bound(list(copying.blocks().values())) * _GROWTH:
+                draft = copying
     blocks = draft.blocks()
     offsets, arena = place(list(blocks.values()), options.reuse)
     at = dict(zip(blocks, offsets, strict=True))
@@ -109,6 +110,28 @@ def _drafted(
     return draft
 
 
+def _busiest_step(draft: _Draft, outputs: Sequence[Value]) -> int:
+    """Bytes of the arena that no plan can do without, however Concats are computed: what one step reads and writes.
+
+    What shares bytes in the draft, or may be an output's, is left out as far as another plan might spare it.
+    """
+    spared = {draft.buffers[draft.index[value]].root for value in outputs}
+    most = 0
+    for step in draft.steps:
+        read = _bytes_by_root(draft, step.inputs, spared)
+        made = _bytes_by_root(draft, step.outputs, spared)
+        if step.kernel.inplace:
+            most = max(most, sum(read.values()), sum(made.values()))
+        else:
+            most = max(most, sum((read | made).values()))
+    return most
+
+
+def _bytes_by_root(draft: _Draft, buffers: Sequence[int | None], spared: set[int]) -> dict[int, int]:
+    found = [draft.buffers[i] for i in buffers if i is not None]
+    return {b.root: b.nbytes for b in found if b.storage is Storage.ARENA and b.root not in spared}
+
+
 def only_renames(node: Node) -> bool:
     """Whether every output is the bytes of an operand under another static shape, so that no kernel need run."""
     aliases = dict(node.op.alias)
@@ -151,12 +174,13 @@ _Key = tuple[str, int]
 class _Draft:
     """The plan while it grows. Lifetimes belong to roots: the buffers that own bytes.
 
-    asked: by node, the workspace for dense results, so that kernels are asked once however many drafts there are.
+    asked: the workspace for dense results by what kernels are told, so that they are asked once: networks repeat their
+        blocks, and there may be two drafts.
     """
 
     reuse: bool
     joins: Joins
-    asked: dict[Node, int]
+    asked: dict[tuple[Any, ...], int]
     inputs: tuple[int, ...] = ()
     results: tuple[OutputPlan, ...] = ()
     pending: Counter[Value] = field(default_factory=Counter)
@@ -211,7 +235,7 @@ class _Draft:
                 self.last_use[self.buffers[buffer].root] = step
         in_place = self._in_place(node, selection, operands)
         outputs = tuple(self._add_result(value, in_place.get(i), step) for i, value in enumerate(node.outputs))
-        self.steps.append(Step(node, selection, operands, outputs))
+        self.steps.append(Step(node, selection, operands, outputs, (0, 0), ()))
         workspace = self._workspace(node, selection, outputs)
         if workspace is not None:
             self.workspaces[step] = workspace
@@ -219,14 +243,17 @@ class _Draft:
     def _workspace(self, node: Node, selection: Selection, outputs: Sequence[int]) -> int | None:
         """Bytes that the kernel asks for; None where it wants none, or sizes are not known."""
         workspace = selection.kernel.workspace
+        if workspace is None:
+            return None
         types = [None if v is None else v.type for v in node.inputs]
-        if workspace is None or not all(t is None or t.is_static for t in types):
+        if not all(t is None or t.is_static for t in types):
             return None
         if any(self.buffers[i].pitch is not None for i in outputs):
             return _asked(selection, node, partial(workspace, pitched=True), types)
-        if node not in self.asked:
-            self.asked[node] = _asked(selection, node, workspace, types)
-        return self.asked[node]
+        problem = (selection.kernel, node.op, *types, *selection.settings.items())
+        if problem not in self.asked:
+            self.asked[problem] = _asked(selection, node, workspace, types)
+        return self.asked[problem]
 
     def claim_outputs(self, outputs: Sequence[Value]) -> tuple[OutputPlan, ...]:
         """The first output of a root gets its bytes; others, and those of inputs, constants and parts, are copied."""
@@ -256,6 +283,9 @@ class _Draft:
         finished = []
         for buffer in self.buffers:
             storage = self.buffers[buffer.root].storage
+            if buffer.constant is not None or storage is Storage.INPUT:
+                finished.append(buffer)  # as it was made
+                continue
             if storage is Storage.ARENA and buffer.root in self.claimed:
                 storage = Storage.OUTPUT
             offset = at.get(("buffer", buffer.root), 0) + buffer.offset
@@ -282,16 +312,19 @@ class _Draft:
         )
 
     def _buffer(self, value: Value) -> int:
-        if value not in self.index and value.constant is not None:
+        found = self.index.get(value)
+        if found is None and value.constant is not None:
             return self.add(value, Storage.CONSTANT)
-        return self.index[value]
+        return self.index[value] if found is None else found
 
     def _read(self, node: Node) -> tuple[int | None, ...]:
-        operands = tuple(None if v is None else self._buffer(v) for v in node.inputs)
-        for buffer in operands:
+        operands: list[int | None] = []
+        for value in node.inputs:
+            buffer = None if value is None else self._buffer(value)
             if buffer is not None:
                 self.unread[self.buffers[buffer].root] -= 1
-        return operands
+            operands.append(buffer)
+        return tuple(operands)
 
     def _add_result(self, value: Value, root: int | None, step: int) -> int:
         if root is not None:

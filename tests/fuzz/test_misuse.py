@@ -232,7 +232,7 @@ def zeros() -> Array:
         ({"x": X.astype(">f4"), "z": Z}, {"y": zeros()}, "only dense arrays"),
         ({"x": X.tolist(), "z": Z}, {"y": zeros()}, "only NumPy arrays can be bound; 'x' is list"),
         (None, {"y": zeros()}, "inputs must map names to arrays, got NoneType"),
-        ({"x": X, "z": Z}, None, "outputs must be a list of names, got None"),
+        ({"x": X, "z": Z}, 7, "outputs must be a list of names, got 7"),
         ({"x": X, "z": Z}, ["y"], "outputs must map names to arrays, got list"),
     ],
 )

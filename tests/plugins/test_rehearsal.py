@@ -143,6 +143,37 @@ def test_an_interrupt_ends_the_children(environment: Any) -> None:
     wait_for_the_end(int(pid_file.read_text()))
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux ends a process with its parent")
+def test_a_killed_parent_takes_a_child_that_loops_with_it(environment: Any) -> None:
+    pid_file = environment.folder / "pid"
+    environment.install(
+        "bad",
+        "import os\n"
+        f"open({str(pid_file)!r} + '.new', 'w').write(str(os.getpid()))\n"
+        f"os.replace({str(pid_file)!r} + '.new', {str(pid_file)!r})\n"
+        "while True: pass\n",
+    )
+    code = "from aicore.plugins import plugin_registry\nplugin_registry().activate()"
+    settings = {
+        "PYTHONPATH": str(environment.folder),
+        "AICORE_CACHE_DIR": str(environment.cache),
+        "AICORE_PLUGIN_TIMEOUT": "3600",
+    }
+    parent = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, **settings})
+    try:
+        deadline = time.monotonic() + 120
+        while not pid_file.exists():
+            assert parent.poll() is None, "the parent ended before the plugin's import began"
+            assert time.monotonic() < deadline, "the plugin's import never began"
+            time.sleep(0.05)
+        child = int(pid_file.read_text())
+        assert _runs(child)
+    finally:
+        parent.kill()
+        parent.wait()
+    wait_for_the_end(child)
+
+
 def wait_for_the_end(pid: int) -> None:
     deadline = time.monotonic() + 20
     while _runs(pid):

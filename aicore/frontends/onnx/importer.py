@@ -30,7 +30,7 @@ from aicore.frontends.onnx.validate import (
     check_main,
     check_node,
 )
-from aicore.ir import Builder, Graph, Op, Origin, TensorType, Value, as_tuple
+from aicore.ir import Builder, Graph, Op, Origin, TensorType, Value, as_tuple, constant_value
 from aicore.ir.builder import BAD_OPERANDS
 from aicore.ops import CORE
 
@@ -120,7 +120,7 @@ class Importer:
         for name, tensor in checked.initializers.items():
             if name in self.overridable and scope.outer is None:
                 continue
-            scope.values[name] = Builder().constant(to_array(tensor, self.external), name)
+            scope.values[name] = constant_value(to_array(tensor, self.external), name)
 
     def _convert_node(self, node: CheckedNode, scope: Scope, builder: Builder) -> None:
         inputs = [self._operand(node, name, scope) for name in node.inputs]

@@ -46,7 +46,11 @@ def name_outputs(
     builder: Builder, start: int, names: Sequence[str], results: Sequence[Value | None]
 ) -> tuple[Value | None, ...]:
     """Give the values that the nodes from `start` on made for these results the names of the file, and no other."""
-    made = {value: node for node in builder.nodes[start:] for value in node.outputs}
+    fresh = builder.nodes[start:]
+    whole = len(fresh) == 1 and len(names) == len(results) and tuple(results) == fresh[0].outputs
+    if whole and all(map(_is_called, results, names)):
+        return fresh[0].outputs  # the usual case: an op as it is
+    made = {value: node for node in fresh for value in node.outputs}
     wanted = {value: name for name, value in zip(names, results, strict=False) if value in made and name}
     renamed: dict[Value, Value] = {}
     for value, node in made.items():
@@ -60,3 +64,7 @@ def name_outputs(
         inputs = tuple(renamed.get(v, v) if v is not None else None for v in node.inputs)
         builder.nodes[index] = Node(node.op, inputs, tuple(renamed.get(v, v) for v in node.outputs), node.origin)
     return tuple(renamed.get(v, v) if v is not None else None for v in results)
+
+
+def _is_called(value: Value | None, name: str) -> bool:
+    return value is not None and value.name == name

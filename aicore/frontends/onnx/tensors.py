@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -92,8 +93,8 @@ def _flat_indices(indices: np.ndarray[Any, Any], count: int, shape: tuple[int, .
 
 
 def _shape(dims: Any, what: str) -> tuple[int, ...]:
-    shape = tuple(int(d) for d in dims)
-    if any(d < 0 for d in shape):
+    shape = tuple(dims)
+    if shape and min(shape) < 0:
         raise ModelError(f"{what}: has a negative dimension: {shape}")
     return shape
 
@@ -128,9 +129,13 @@ def _from_bytes(data: Any, name: str, shape: tuple[int, ...], what: str) -> np.n
         raise ModelError(f"{what}: shape {shape} of {name} needs {wanted} bytes, the file has {given}")
     if name in _FOUR_BITS or name in _TWO_BITS:
         return _reshape(_unpack(np.frombuffer(data, np.uint8), name, size), shape, what)
-    stored = numpy_dtype(name).newbyteorder("<")
-    array = np.frombuffer(data, stored).astype(numpy_dtype(name), copy=False)
-    return _reshape(array, shape, what)
+    array = np.frombuffer(data, _stored_dtype(name)).astype(numpy_dtype(name), copy=False)
+    return array if len(shape) == 1 else _reshape(array, shape, what)
+
+
+@cache
+def _stored_dtype(name: str) -> np.dtype[Any]:
+    return numpy_dtype(name).newbyteorder("<")
 
 
 def _from_list(tensor: TensorProto, name: str, shape: tuple[int, ...], what: str) -> np.ndarray[Any, Any]:

@@ -16,4 +16,4 @@ def text(value: str | bytes) -> str:
 
 def texts(values: Iterable[str | bytes]) -> tuple[str, ...]:
     """Several names."""
-    return tuple(text(value) for value in values)
+    return tuple(map(text, values))

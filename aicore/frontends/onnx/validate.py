@@ -121,8 +121,8 @@ def check_node(node: NodeProto, index: int, context: Context, where: str, depth:
         if attribute.type == "GRAPH" and isinstance(attribute.value, GraphProto)
     }
     free = {inner: None for graph in graphs.values() for inner in graph.free}
-    needs = dict.fromkeys(name for name in inputs if name) | free
-    checked = CheckedNode(kind, domain, 0, name, called, inputs, outputs, attributes, graphs, needs=tuple(needs))
+    needs = tuple(dict.fromkeys(filter(None, (*inputs, *free))))
+    checked = CheckedNode(kind, domain, 0, name, called, inputs, outputs, attributes, graphs, None, None, needs)
     _find_operator(checked, text(node.overload), context)
     return checked
 

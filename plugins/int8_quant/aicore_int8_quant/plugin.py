@@ -1,4 +1,4 @@
-"""The hooks of this plugin: ops, kernels for `cpu`, and the passes that put quantised models on them."""
+"""The hooks of this plugin: ops, kernels for `cpu` and, where built, `cuda`, and passes that put models on them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from aicore.ir import Op
 from aicore.kernels import Kernel
 from aicore.passes import Pass
 from aicore.plugins import hookimpl
+from aicore_int8_quant import cuda
 from aicore_int8_quant.info import INFO
 from aicore_int8_quant.kernels import KERNELS
 from aicore_int8_quant.ops import OPS
@@ -21,7 +22,7 @@ def register_ops() -> list[type[Op]]:
 
 @hookimpl
 def register_kernels() -> list[Kernel]:
-    return list(KERNELS)
+    return [*KERNELS, *cuda.kernels()]
 
 
 @hookimpl

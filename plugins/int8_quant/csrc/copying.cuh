@@ -51,32 +51,31 @@ class RowCopies {
     // first: of the rows in a; limit: rows that there are. begin: byte of the depth where the block starts.
     __device__ __forceinline__ RowCopies(const Sizes &s, const std::int8_t *a, std::int64_t row_bytes, int first,
                                          int limit, int begin, int point, int thread)
-        : chunk_(thread % kChunks), row_(thread / kChunks), depth_(int(s.depth)), at_(begin + chunk_ * 16),
-          fill_(point * 0x01010101) {
+        : a_(a), chunk_(thread % kChunks), row_(thread / kChunks), at_(begin + chunk_ * 16), fill_(point * 0x01010101) {
         for (int i = 0; i < kEach; i++) {
             const int wanted = first + row_ + i * kStep, row = wanted < limit ? wanted : limit - 1;
             if (!kImages) {
-                from_[i] = a + row * row_bytes;
+                from_[i] = row * int(row_bytes);
                 continue;
             }
             const int positions = int(s.positions), image = row / positions, position = row - image * positions;
             const int y = position / int(s.out_width), x = position - y * int(s.out_width);
             y_[i] = y * int(s.stride_y) - int(s.pad_y);
             x_[i] = x * int(s.stride_x) - int(s.pad_x);
-            from_[i] = a + image * s.height * s.width * s.pixel;
+            from_[i] = image * int(s.height * s.width * s.pixel);
         }
         if (kImages) seek(s);
     }
 
     // Begins the copies of the stage at the current place, and goes on to the next one.
     __device__ __forceinline__ void begin(const Sizes &s, std::int8_t *stage) {
-        const bool inside = at_ < depth_;
+        const bool inside = at_ < int(s.depth);
         for (int i = 0; i < kEach; i++) {
             if (kRows % kStep != 0 && row_ + i * kStep >= kRows) continue;
             if (kImages) {
                 copy_window(s, stage, i, inside);
             } else {
-                copy(stage, i, inside ? from_[i] + at_ : from_[i], inside);
+                copy(stage, i, inside ? from_[i] + at_ : 0, inside);
             }
         }
         at_ += kDepth;
@@ -109,19 +108,19 @@ class RowCopies {
     __device__ __forceinline__ void copy_window(const Sizes &s, std::int8_t *stage, int i, bool inside) {
         const int y = y_[i] + down_, x = x_[i] + across_;
         const bool in_image = unsigned(y) < unsigned(s.height) && unsigned(x) < unsigned(s.width);
-        const std::int64_t pixel = std::int64_t(y) * s.width + x;
+        const int pixel = y * int(s.width) + x;
         if (in_image || !inside) {
-            copy(stage, i, inside ? from_[i] + pixel * s.pixel + channel_ : from_[i], inside);
+            copy(stage, i, inside ? from_[i] + pixel * int(s.pixel) + channel_ : 0, inside);
         } else {
             put(stage, i, make_int4(fill_, fill_, fill_, fill_));  // the padding counts as the zero point
         }
     }
 
-    __device__ __forceinline__ void copy(std::int8_t *stage, int i, const std::int8_t *from, bool take) {
+    __device__ __forceinline__ void copy(std::int8_t *stage, int i, int from, bool take) {
 #if INT8_ASYNC_COPIES
-        copy_16(stage + swizzled<kDepth>(row_ + i * kStep, chunk_), from, take);
+        copy_16(stage + swizzled<kDepth>(row_ + i * kStep, chunk_), a_ + from, take);
 #else
-        held_[i] = take ? *reinterpret_cast<const int4 *>(from) : make_int4(0, 0, 0, 0);
+        held_[i] = take ? *reinterpret_cast<const int4 *>(a_ + from) : make_int4(0, 0, 0, 0);
 #endif
     }
 
@@ -133,8 +132,9 @@ class RowCopies {
 #endif
     }
 
-    const std::int8_t *from_[kEach];
-    int chunk_, row_, depth_, at_, fill_;
+    const std::int8_t *a_;
+    int from_[kEach];  // bytes from there; whoever launches sees to it that 31 bits are enough
+    int chunk_, row_, at_, fill_;
     int y_[kImages ? kEach : 1], x_[kImages ? kEach : 1], channel_ = 0, down_ = 0, across_ = 0;
 #if !INT8_ASYNC_COPIES
     int4 held_[kEach];

@@ -1,4 +1,4 @@
-// From sums to results, in the order that aicore_int8_quant/ops/linear.py prescribes; the CPU kernel gives the same bits.
+// From sums to results, in the order that aicore_int8_quant/ops/linear.py prescribes; CPU kernels give the same bits.
 //
 //   sum  = acc + bias - x_zero_point * (column sum of b) - w_zero_point * (row sum of a), which wraps
 //   real = float(sum) * scale, + addend, activation; nothing is fused with a multiplication
@@ -89,6 +89,13 @@ __device__ __forceinline__ float addend_of(const Epilogue &e, const Target &t, s
     return __fmul_rn(__fadd_rn(code, -t.addend_point), t.addend_scale);
 }
 
+// Of kernels that apply no more than a clamp, and divide where the scale is not folded.
+__device__ __forceinline__ float clamp_of(const EpilogueParams &p, const Target &t, float real) {
+    if (p.activation == kRelu) real = maximum(real, 0.0f);
+    if (p.activation == kClip) real = minimum(maximum(real, p.alpha), p.beta);
+    return t.y_scale == 1.0f ? real : __fdiv_rn(real, t.y_scale);
+}
+
 // Halves to even: adding 1.5 * 2^23 leaves no fraction, and the clamp keeps the sum exact.
 __device__ __forceinline__ int code_of(float real, const Target &t) {
     if (real != real) real = 0.0f;
@@ -96,7 +103,8 @@ __device__ __forceinline__ int code_of(float real, const Target &t) {
     return __float_as_int(__fadd_rn(clamped, 12582912.0f)) - 0x4B400000 + t.zero_point;
 }
 
-__device__ __forceinline__ float real_of(const Epilogue &e, const Target &t, int sum, float scale, std::int64_t addend_at) {
+__device__ __forceinline__ float real_of(const Epilogue &e, const Target &t, int sum, float scale,
+                                         std::int64_t addend_at) {
     float real = __fmul_rn(__int2float_rn(sum), scale);
     if (e.addend != nullptr) real = __fadd_rn(real, addend_of(e, t, addend_at));
     if (e.p.activation != kIdentity) real = activate(e.p, real);

@@ -24,7 +24,8 @@ __device__ __forceinline__ int dot_4(int a, int b, int sum) {
 #endif
 }
 
-template <int kWarpsDown_, int kWarpsAcross_, int kTall_, int kWide_, int kSlices_, int kDepth_, int kStages_, int kBlocks_>
+template <int kWarpsDown_, int kWarpsAcross_, int kTall_, int kWide_, int kSlices_, int kDepth_, int kStages_,
+          int kBlocks_>
 struct Dp4aTile {
     static constexpr int kWarpsDown = kWarpsDown_, kWarpsAcross = kWarpsAcross_, kTall = kTall_, kWide = kWide_;
     static constexpr int kSlices = kSlices_, kDepth = kDepth_, kStages = kStages_, kBlocks = kBlocks_;

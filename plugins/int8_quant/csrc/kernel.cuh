@@ -10,6 +10,11 @@
 
 #include "aicore_cuda_launch.h"
 
+// Dynamic shared memory; tests on the CPU say how they have it.
+#ifndef INT8_SHARED
+#define INT8_SHARED(NAME) extern __shared__ __align__(1024) unsigned char NAME[]
+#endif
+
 namespace int8_quant {
 
 // Called by INT8_KERNEL before main; returns true.

@@ -6,7 +6,8 @@
 // channels come last, `channels` of them (a multiple of 16) for each tap. b: signed bytes, packed, rows of `b_row`
 // bytes with zeros behind `depth`. Unsigned weights became signed by the exclusive or with 128.
 //
-// aicore_int8_quant/cuda/problem.py packs Params; positions (`..._at`) are those of launch pointers, -1 for none.
+// aicore_int8_quant/cuda/problem.py packs Params. A place (`..._at`) is a position among the launch's pointers and 256
+// times the bytes from there; -1 for none.
 #pragma once
 
 #include "kernel.cuh"
@@ -30,8 +31,8 @@ struct Sizes {
     // y[g][m][n] is at g * y_group + m / positions * y_image + m % positions * y_row + n * y_column.
     std::int64_t positions, y_image, y_row, y_column, y_group;
     std::int64_t column_group;  // parameters of column n in group g are at g * column_group + n
-    // Of a convolution; for a product `taps` is 0.
-    std::int64_t taps, kernel_width, channels, height, width, out_width, pixel;
+    // Of a convolution; for a product `taps` is 0. Of a tap's `channels`, the first `filled` are not zeros.
+    std::int64_t taps, kernel_width, channels, filled, height, width, out_width, pixel;
     std::int64_t stride_y, stride_x, dilation_y, dilation_x, pad_y, pad_x;
     std::int64_t a_unsigned;
 };
@@ -74,13 +75,14 @@ struct Gemm {
 
 template <class T>
 T *pointer(void *const *pointers, std::int64_t at) {
-    return at < 0 ? nullptr : static_cast<T *>(pointers[at]);
+    if (at < 0) return nullptr;
+    return reinterpret_cast<T *>(static_cast<char *>(pointers[at & 255]) + (at >> 8));
 }
 
 inline Epilogue epilogue_of(void *const *pointers, const EpilogueParams &p) {
     Epilogue e;
     e.p = p;
-    e.out = pointer<void>(pointers, p.out_at);
+    e.out = pointer<char>(pointers, p.out_at);
     e.scale = pointer<const float>(pointers, p.scale_at);
     e.x_scale = pointer<const float>(pointers, p.x_scale_at);
     e.y_scale = pointer<const float>(pointers, p.y_scale_at);
@@ -89,7 +91,7 @@ inline Epilogue epilogue_of(void *const *pointers, const EpilogueParams &p) {
     e.row_sums = pointer<const std::int32_t>(pointers, p.row_sums_at);
     e.x_point = pointer<const std::int8_t>(pointers, p.x_point_at);
     e.w_point = pointer<const std::int8_t>(pointers, p.w_point_at);
-    e.addend = pointer<const void>(pointers, p.addend_at);
+    e.addend = pointer<const char>(pointers, p.addend_at);
     e.addend_scale = pointer<const float>(pointers, p.addend_scale_at);
     e.addend_point = pointer<const std::int8_t>(pointers, p.addend_point_at);
     e.y_point = pointer<const std::int8_t>(pointers, p.y_point_at);

@@ -12,19 +12,15 @@
 #define INT8_CLUSTERS 0
 #endif
 
-#ifndef INT8_SHARED
-#define INT8_SHARED(NAME) extern __shared__ __align__(1024) unsigned char NAME[]
-#endif
-
 namespace int8_quant {
 
 // Words between rows of sums: rows next to each other lie eight banks apart.
-constexpr int pitch_of(int columns) { return columns + 8; }
+__host__ __device__ constexpr int pitch_of(int columns) { return columns + 8; }
 
-constexpr int larger(int a, int b) { return a > b ? a : b; }
+__host__ __device__ constexpr int larger(int a, int b) { return a > b ? a : b; }
 
 // Bytes of shared memory: stages of the operands, then in their place the sums; behind both, what columns have.
-constexpr int tile_bytes(int rows, int columns, int stage_bytes) {
+__host__ __device__ constexpr int tile_bytes(int rows, int columns, int stage_bytes) {
     return larger(rows * pitch_of(columns) * 4, stage_bytes) + columns * int(sizeof(Column));
 }
 

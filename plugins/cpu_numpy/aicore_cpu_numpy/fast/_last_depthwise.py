@@ -63,7 +63,7 @@ class Depthwise:
     block: int = 1 << 17
     length: int = 1024
 
-    @property
+    @cached_property
     def seconds(self) -> float:
         """Expected time."""
         return shared(self._alone, self._parts, self.problem.height)
@@ -126,10 +126,11 @@ class Depthwise:
         p = self.problem
         return shares(p.height, self._parts, self._alone) if p.size else []
 
-    @property
+    @cached_property
     def workspace(self) -> int:
-        return carved_bytes(*(math.prod(shape) * self.problem.itemsize for shape in self._shapes()))
+        return carved_bytes(*(math.prod(shape) * self.problem.itemsize for shape in self._shapes))
 
+    @cached_property
     def _shapes(self) -> list[tuple[int, ...]]:
         """Of each worker: sums not made in place, those of further combs, and gathered rows of each comb."""
         p, found = self.problem, list[tuple[int, ...]]()
@@ -163,7 +164,7 @@ class Depthwise:
 
     def tasks(self, arrays: Arrays, weights: Array, workspace: Array) -> list[Calls]:
         """Calls of each worker."""
-        memory = iter(carve(workspace, arrays.out.dtype, *self._shapes()))
+        memory = iter(carve(workspace, arrays.out.dtype, *self._shapes))
         found = []
         for start, stop in self._bounds:
             own = [next(memory) for _ in range(2 + len(self._combs))]

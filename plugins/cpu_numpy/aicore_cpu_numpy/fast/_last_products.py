@@ -9,7 +9,7 @@ import numpy as np
 from aicore.records import dataclass
 from aicore_cpu_numpy.fast._last_epilogue import Array, Call, Calls, finish
 from aicore_cpu_numpy.fast._last_problem import Arrays, Problem, as_rows, even_spans
-from aicore_cpu_numpy.fast._last_rates import CALL, gemm_seconds, pass_seconds, shared
+from aicore_cpu_numpy.fast._last_rates import CALL, gemm_seconds, packing_seconds, pass_seconds, shared
 from aicore_cpu_numpy.fast._parallel import PARALLEL, shares
 from aicore_cpu_numpy.fast._rows import carve, carved_bytes
 
@@ -37,11 +37,12 @@ class Products:
     block: int = 1 << 16
     split: str = "rows"
 
-    @property
+    @cached_property
     def seconds(self) -> float:
         """Expected time; a split by maps that changes nothing comes second."""
         if self._by_maps:
-            return shared(self._alone, self._parts, self.problem.maps)
+            p = self.problem
+            return shared(self._alone, self._parts, p.maps, packing_seconds(p.positions, p.depth))
         return shared(self._alone, self._parts, self.problem.positions) * (1.01 if self.split == "maps" else 1.0)
 
     @property
@@ -82,10 +83,11 @@ class Products:
         """Whether products go to memory of their own before they go to the output."""
         return self._by_maps or self.problem.apart
 
-    @property
+    @cached_property
     def workspace(self) -> int:
-        return carved_bytes(*(_volume(shape) * self.problem.itemsize for shape in self._shapes()))
+        return carved_bytes(*(_volume(shape) * self.problem.itemsize for shape in self._shapes))
 
+    @cached_property
     def _shapes(self) -> list[tuple[int, int]]:
         if not self._apart:
             return []
@@ -103,7 +105,7 @@ class Products:
     def tasks(self, arrays: Arrays, weights: Array, workspace: Array) -> list[Calls]:
         """Calls of each worker."""
         bounds = self._bounds
-        scratch = carve(workspace, arrays.out.dtype, *self._shapes()) if self._apart else [None] * len(bounds)
+        scratch = carve(workspace, arrays.out.dtype, *self._shapes) if self._apart else [None] * len(bounds)
         return [self._task(arrays, weights, rows, maps, own) for (rows, maps), own in zip(bounds, scratch, strict=True)]
 
     def _task(self, arrays: Arrays, weights: Array, rows: slice, maps: slice, scratch: Array | None) -> Calls:

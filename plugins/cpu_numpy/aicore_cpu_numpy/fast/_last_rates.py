@@ -5,29 +5,36 @@ Fitted to an x86 core with AVX2 at about 3 GHz. Only ratios matter to the choice
 
 from __future__ import annotations
 
-CALL = 0.7e-6
-"""One NumPy call."""
+CALL = 3.5e-6
+"""One NumPy call. Alone it takes a fifth of this, but threads that work side by side wait for the interpreter's lock."""
 
 IN_CACHE = 1 << 17
 """Elements that a second-level cache holds."""
 
-_HAND_OFF = 90e-6
+_HAND_OFF = 100e-6
 """With it, sharing begins to pay where `PARALLEL` says so; else a slower way that is shared would look better."""
-_FLOP, _WEIGHT, _MOVED = 1 / 80e9, 0.25e-9, 0.15e-9
-_PASS = 0.17e-9
-_RUN, _COPIED = 4e-9, 0.14e-9
+_FLOP, _WEIGHT, _MOVED = 1 / 80e9, 0.17e-9, 0.3e-9
+_PASS, _SPILLED = 0.08e-9, 1.6
+_CONTENTION = 1.2
+_PACKED = 1e-9
+_RUN, _COPIED = 2.8e-9, 0.08e-9
 _PRODUCT, _LOOP = 0.2e-9, 35e-9
 
 
-def shared(seconds: float, parts: int, units: int = 0) -> float:
+def shared(seconds: float, parts: int, units: int = 0, alike: float = 0.0) -> float:
     """Of work that workers do side by side; they share the memory.
 
-    units: parts of the work that cannot be cut; 0 if it can be cut anywhere.
+    units: parts of the work that cannot be cut; 0 if it can be cut anywhere. alike: seconds of what each has to do.
     """
     if parts == 1:
         return seconds
     longest = -(-units // parts) / units if units else 1 / parts
-    return seconds * longest * 1.1 + _HAND_OFF
+    return (alike + (seconds - alike) * longest) * _CONTENTION + _HAND_OFF
+
+
+def packing_seconds(rows: float, inner: float) -> float:
+    """What of `gemm_seconds` is for reading the rows; workers that have columns of their own all do it."""
+    return rows * inner * _PACKED
 
 
 def gemm_seconds(rows: float, inner: int, columns: int, calls: float) -> float:
@@ -38,7 +45,7 @@ def gemm_seconds(rows: float, inner: int, columns: int, calls: float) -> float:
 
 def pass_seconds(elements: float, passes: float, block: int = 0) -> float:
     """Passes over elements, which are in the cache if a block of them is no larger than that."""
-    return elements * passes * (_PASS if block <= IN_CACHE else 1.6 * _PASS)
+    return elements * passes * (_PASS if block <= IN_CACHE else _SPILLED * _PASS)
 
 
 def copy_seconds(elements: float, run: int) -> float:

@@ -16,7 +16,7 @@ from aicore.records import dataclass
 from aicore_cpu_numpy.fast._last_epilogue import Array, Calls, finish
 from aicore_cpu_numpy.fast._last_padding import reach
 from aicore_cpu_numpy.fast._last_problem import Arrays, Block, Problem, as_rows, blocks, bounds_of
-from aicore_cpu_numpy.fast._last_rates import CALL, gemm_seconds, pass_seconds, shared
+from aicore_cpu_numpy.fast._last_rates import CALL, gemm_seconds, packing_seconds, pass_seconds, shared
 from aicore_cpu_numpy.fast._parallel import PARALLEL
 from aicore_cpu_numpy.fast._rows import carve, carved_bytes
 from aicore_cpu_numpy.fast._taps import Geometry, Index, Tap, taps
@@ -61,7 +61,8 @@ class Shifted:
         """Expected time; a split by maps that changes nothing comes second."""
         p = self.problem
         if self.split == "maps" and p.workers > 1:
-            return shared(self._alone, self._parts, p.maps)
+            rows = p.geometry.offsets * math.prod(p.geometry.spatial) * p.images
+            return shared(self._alone, self._parts, p.maps, packing_seconds(rows, p.channels))
         return shared(self._alone, self._parts, p.height) * (1.01 if self.split == "maps" else 1.0)
 
     @cached_property

@@ -15,7 +15,7 @@ from aicore_cpu_numpy.fast._last_epilogue import Array, Calls, finish
 from aicore_cpu_numpy.fast._last_padding import clear, copy_region, copy_runs, is_inside, reach, sizes, view_of
 from aicore_cpu_numpy.fast._last_problem import Arrays, Block, Problem, blocks, bounds_of
 from aicore_cpu_numpy.fast._last_products import multiply, needs_windows
-from aicore_cpu_numpy.fast._last_rates import CALL, IN_CACHE, copy_seconds, gemm_seconds, pass_seconds, shared
+from aicore_cpu_numpy.fast._last_rates import CALL, IN_CACHE, copy_seconds, gemm_seconds, packing_seconds, pass_seconds, shared
 from aicore_cpu_numpy.fast._parallel import PARALLEL
 from aicore_cpu_numpy.fast._rows import carve, carved_bytes
 
@@ -37,14 +37,15 @@ class Windows:
     block: int = 1 << 17
     split: str = "rows"
 
-    @property
+    @cached_property
     def seconds(self) -> float:
         """Expected time; a split by maps that changes nothing comes second."""
         parts = self._parts
         if not self._by_maps:
             return shared(self._alone, parts, self.problem.height) * (1.01 if self.split == "maps" else 1.0)
-        windows = self._window_seconds()
-        return shared(self._alone - windows, parts, self.problem.maps) + windows
+        p = self.problem
+        alike = self._window_seconds() + packing_seconds(p.positions, p.depth)
+        return shared(self._alone, parts, p.maps, alike)
 
     @cached_property
     def _alone(self) -> float:
@@ -84,10 +85,11 @@ class Windows:
         g = self.problem.geometry
         return not is_inside(g.spatial, *reach(g, 0, g.dims[0]))
 
-    @property
+    @cached_property
     def workspace(self) -> int:
-        return carved_bytes(*(math.prod(shape) * self.problem.itemsize for shape in self._shapes()))
+        return carved_bytes(*(math.prod(shape) * self.problem.itemsize for shape in self._shapes))
 
+    @cached_property
     def _shapes(self) -> list[tuple[int, ...]]:
         """Of each worker: windows, products that are not made in place, and rows with their padding."""
         p, found = self.problem, list[tuple[int, ...]]()
@@ -121,7 +123,7 @@ class Windows:
 
     def tasks(self, arrays: Arrays, weights: Array, workspace: Array) -> list[Calls]:
         """Calls of each worker."""
-        memory = iter(carve(workspace, arrays.out.dtype, *self._shapes()))
+        memory = iter(carve(workspace, arrays.out.dtype, *self._shapes))
         bounds = bounds_of(self.problem, self._parts, self.split, self._alone)
         return [self._task(arrays, weights, span, next(memory), next(memory), next(memory)) for span in bounds]
 

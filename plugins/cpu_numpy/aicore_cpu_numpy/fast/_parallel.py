@@ -15,7 +15,7 @@ from aicore_cpu_numpy.workers import run_tasks
 Array = np.ndarray[Any, Any]
 Call: TypeAlias = Callable[[], Any]
 
-PARALLEL = 200e-6
+PARALLEL = 250e-6
 """Seconds of one thread that are worth sharing.
 
 To hand a task over and to wait for it takes a quarter of this, and then the two threads get in each other's way: who

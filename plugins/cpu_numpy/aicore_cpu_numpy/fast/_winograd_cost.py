@@ -5,13 +5,14 @@ Fitted to 20 layers of 7 to 160 positions a side and 16 to 512 channels, in both
 
 from __future__ import annotations
 
-from aicore_cpu_numpy.fast._last_rates import CALL, shared
+from aicore_cpu_numpy.fast._last_rates import CALL, packing_seconds, shared
 from aicore_cpu_numpy.fast._winograd_tiles import Grid, Split
 
-_COPIED, _COMBINED, _FINISHED, _WEIGHT = 1.2e-9, 0.15e-9, 0.6e-9, 0.5e-9
+_COPIED, _COMBINED, _FINISHED, _WEIGHT = 1.3e-9, 0.2e-9, 0.6e-9, 0.55e-9
 """Seconds for an element that is copied with its padding, is combined with another one, has its turn in one pass over
 the output (of which one is to find numbers that are not finite), or is a transformed weight that a block uses."""
-_RUN, _STRIP_CALL = 30e-9, 3e-6
+_PRODUCT = 1.4
+_RUN, _STRIP_CALL = 28e-9, 7.5e-6
 """Seconds for the channels of one position, which lie apart from the next ones, and for a call on few tiles."""
 
 
@@ -22,7 +23,9 @@ def seconds(grid: Grid) -> float:
         return CALL
     parts = len(shares)
     if grid.split is Split.MAPS:  # every worker reads all of the input
-        return _read(grid) + shared(_multiply(grid, parts) + _write(grid), parts) * (1.0 if parts > 1 else 1.01)
+        read = _read(grid)
+        alike = read + grid.form.products * packing_seconds(grid.total, grid.problem.channels)
+        return shared(read + _multiply(grid, parts) + _write(grid), parts, alike=alike) * (1.0 if parts > 1 else 1.01)
     largest = max(share.rows[1] - share.rows[0] for share in shares)
     uneven = parts * largest / (grid.problem.images * grid.rows)
     return shared((_read(grid) + _multiply(grid, parts) + _write(grid)) * uneven, parts)
@@ -40,7 +43,7 @@ def _multiply(grid: Grid, parts: int) -> float:
     p, products = grid.problem, grid.form.products
     by_rows = parts if grid.split is Split.ROWS else 1
     blocks = max(by_rows, -(-grid.total // grid.tiles))
-    return grid.multiplying + blocks * products * p.channels * p.maps * _WEIGHT
+    return _PRODUCT * grid.multiplying + blocks * products * p.channels * p.maps * _WEIGHT
 
 
 def _write(grid: Grid) -> float:

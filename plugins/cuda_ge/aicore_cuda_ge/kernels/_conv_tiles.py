@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from aicore_cuda_ge.kernels._conv_problem import Problem
 from aicore_cuda_ge.kernels._machine import BYTES_EACH_SECOND, FLOPS_EACH_MULTIPROCESSOR, LAUNCH_SECONDS, machine
+from aicore_cuda_ge.kernels._product_times import LARGE_CLUSTER
 
 DEEPEST = 32
 """Packed weights have a multiple of so many rows, so that each tile's last stage is whole."""
@@ -30,29 +31,31 @@ class Tile:
 
 
 ALIGNED = {
-    "56x64x4": Tile("conv_implicit_sliced", 0, 56, 64, 32, 256, 0.62),
-    "56x64x2": Tile("conv_implicit_sliced", 1, 56, 64, 32, 128, 0.62),
+    "56x64x4": Tile("conv_implicit_sliced", 0, 56, 64, 32, 256, 0.6),
+    "56x64x2": Tile("conv_implicit_sliced", 1, 56, 64, 32, 128, 0.6),
     "28x64x8": Tile("conv_implicit_sliced", 2, 28, 64, 32, 256, 0.52),
     "28x128x4": Tile("conv_implicit_sliced", 3, 28, 128, 32, 256, 0.55),
     "56x32x4": Tile("conv_implicit_sliced", 4, 56, 32, 32, 256, 0.5),
-    "64x64x4": Tile("conv_implicit_sliced", 5, 64, 64, 32, 256, 0.6),
-    "112x64": Tile("conv_implicit_large", 0, 112, 64, 16, 128, 0.66),
-    "112x128": Tile("conv_implicit_large", 1, 112, 128, 16, 256, 0.7),
-    "128x128": Tile("conv_implicit_large", 2, 128, 128, 16, 256, 0.68),
+    "64x64x4": Tile("conv_implicit_sliced", 5, 64, 64, 32, 256, 0.58),
+    "112x64": Tile("conv_implicit_large", 0, 112, 64, 16, 128, 0.63),
+    "112x128": Tile("conv_implicit_large", 1, 112, 128, 16, 256, 0.63),
+    "128x128": Tile("conv_implicit_large", 2, 128, 128, 16, 256, 0.62),
 }
 """By rows x columns and, if there are several, slices."""
 
 UNALIGNED = {
-    "56x64x2": Tile("conv_implicit_unaligned", 0, 56, 64, 32, 128, 0.4),
-    "112x64": Tile("conv_implicit_unaligned", 1, 112, 64, 16, 128, 0.45),
-    "56x32x4": Tile("conv_implicit_unaligned", 2, 56, 32, 32, 256, 0.35),
+    "56x64x2": Tile("conv_implicit_unaligned", 0, 56, 64, 32, 128, 0.39),
+    "112x64": Tile("conv_implicit_unaligned", 1, 112, 64, 16, 128, 0.43),
+    "56x32x4": Tile("conv_implicit_unaligned", 2, 56, 32, 32, 256, 0.34),
 }
 
 _FILL_SECONDS = 1.2e-6
 """Before the first product: the first stages arrive."""
 _JOIN_SECONDS = 0.7e-6
 """Two barriers of a cluster, and reading each other's sums."""
-_NEXT_SECONDS, _NEXT_JOIN_SECONDS = 0.25e-6, 0.35e-6
+_JOIN_BYTES_EACH_SECOND = 40e9
+"""Of sums that blocks of one multiprocessor read from each other's shared memory."""
+_NEXT_SECONDS_EACH_RESULT, _NEXT_JOIN_SECONDS = 0.15e-9, 0.35e-6
 """The same, for each further block of a multiprocessor: in part others compute meanwhile."""
 _FULL = 256
 """Threads that keep a multiprocessor about busy."""
@@ -84,9 +87,12 @@ def seconds(problem: Problem, tile: Tile, split: int) -> float:
     down, across = blocks(problem, tile)
     flops = 2.0 * tile.rows * tile.columns * tile.depth * -(-stages // split)
     most = -(-down * across * split // machine().multiprocessors)
+    together = 1 if split >= LARGE_CLUSTER and tile.threads >= _FULL else most
     # A multiprocessor with one small block waits more than it computes.
-    rate = FLOPS_EACH_MULTIPROCESSOR * tile.rate * min(1.0, 0.4 + 0.6 * most * tile.threads / (2 * _FULL))
+    rate = FLOPS_EACH_MULTIPROCESSOR * tile.rate * min(1.0, 0.4 + 0.6 * together * tile.threads / (2 * _FULL))
     work = max(most * flops / rate, problem.nbytes / BYTES_EACH_SECOND)
-    each = _NEXT_SECONDS + (_NEXT_JOIN_SECONDS if split > 1 else 0.0)
-    overheads = _FILL_SECONDS + (_JOIN_SECONDS if split > 1 else 0.0) + max(most - 1, 0) * each
+    join = split > 1
+    results = tile.rows * tile.columns
+    each = results * _NEXT_SECONDS_EACH_RESULT + join * (_NEXT_JOIN_SECONDS + 4 * results / _JOIN_BYTES_EACH_SECOND)
+    overheads = _FILL_SECONDS + join * _JOIN_SECONDS + max(most - 1, 0) * each
     return LAUNCH_SECONDS + overheads + work

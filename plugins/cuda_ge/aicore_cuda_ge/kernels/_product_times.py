@@ -11,8 +11,12 @@ from aicore_cuda_ge.kernels._machine import BYTES_EACH_SECOND, FLOPS_EACH_MULTIP
 from aicore_cuda_ge.kernels._product import Product
 
 L2_BYTES_EACH_SECOND = 5.5e12
+LARGE_CLUSTER = 4
+"""Of clusters of so many blocks a multiprocessor was seen to run one block at a time."""
 _BLOCK_SECONDS = 1.2e-6
 """Of a block beside its arithmetic: first numbers from memory, results to memory."""
+_TAIL_FLOPS, _RARE_TAIL_FLOPS, _LAST_CHEAP = 20, 120, 3
+"""Of a result beside its products: with activations up to this number, and with exponentials and their like."""
 _CLUSTER_SECONDS = 0.8e-6
 """To meet, and to read each other's sums."""
 
@@ -39,8 +43,8 @@ class Tile:
 
 
 TILES = {
-    "128x256": Tile(128, 256, 16, 1, 0.77, 0.77, 75_264),
-    "128x128": Tile(128, 128, 16, 2, 0.70, 0.54, 50_688),
+    "128x256": Tile(128, 256, 16, 1, 0.75, 0.75, 75_264),
+    "128x128": Tile(128, 128, 16, 2, 0.68, 0.43, 50_688),
     "64x128": Tile(64, 128, 16, 3, 0.66, 0.34, 38_400),
     "64x128x2": Tile(64, 128, 32, 1, 0.56, 0.56, 76_800),
     "64x64": Tile(64, 64, 16, 4, 0.58, 0.24, 34_816),
@@ -82,12 +86,14 @@ def tiled_seconds(product: Product, plan: str) -> float:
     if not blocks:
         return 0.0
     length = -(-product.inner // (splits * tile.step)) * tile.step
-    one = 2 * tile.rows * tile.columns * length / FLOPS_EACH_MULTIPROCESSOR
+    tail = (_RARE_TAIL_FLOPS if product.activation[0] > _LAST_CHEAP else _TAIL_FLOPS) / splits
+    one = tile.rows * tile.columns * (2 * length + tail) / FLOPS_EACH_MULTIPROCESSOR
     busiest = -(-blocks // sms)
-    waves, rest = divmod(busiest, tile.resident)
-    seconds = waves * tile.resident * one / tile.full
+    resident, full = (1, tile.alone) if splits >= LARGE_CLUSTER else (tile.resident, tile.full)
+    waves, rest = divmod(busiest, resident)
+    seconds = waves * resident * one / full
     if rest:
-        seconds += rest * one / min(tile.full, tile.alone * rest)
+        seconds += rest * one / min(full, tile.alone * rest)
     read = blocks * (tile.rows + tile.columns) * length * 4
     seconds = max(seconds, read / L2_BYTES_EACH_SECOND, _moved(product) / BYTES_EACH_SECOND)
     overheads = (waves + bool(rest)) * _BLOCK_SECONDS + (splits > 1) * _split_seconds(product, splits)

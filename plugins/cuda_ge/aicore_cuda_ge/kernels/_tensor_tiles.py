@@ -7,14 +7,16 @@ from typing import Any
 
 from aicore_cuda_ge.kernels._machine import BYTES_EACH_SECOND, LAUNCH_SECONDS, machine
 from aicore_cuda_ge.kernels._packing import item_bytes
+from aicore_cuda_ge.kernels._product_times import LARGE_CLUSTER
 
 SPLITS = (1, 2, 4, 8)
 """Blocks that may share the inner axis of a tile; a cluster of more is not portable."""
-L2_BYTES_EACH_SECOND = 5.5e12
+L2_BYTES_EACH_SECOND = 3.7e12
+"""As measured with tiles of 128 x 128 in tf32."""
 STAGE_BYTES = 128
 """Of a row of a or b, in a stage."""
 TF32 = "tf32"
-_FLOPS_EACH_MULTIPROCESSOR = {"float32": 330e12 / 132, "float16": 620e12 / 132, "bfloat16": 620e12 / 132}
+_FLOPS_EACH_MULTIPROCESSOR = {"float32": 225e12 / 132, "float16": 620e12 / 132, "bfloat16": 620e12 / 132}
 """What mma.sync reaches on an H200; float32 in tf32."""
 _NAMES = {"float32": TF32}
 _FILL_SECONDS = 1.3e-6
@@ -23,6 +25,8 @@ _JOIN_SECONDS = 0.7e-6
 """Two barriers of a cluster, and reading each other's sums."""
 _NEXT_SECONDS, _NEXT_JOIN_SECONDS = 0.25e-6, 0.35e-6
 """The same, for each further block of a multiprocessor: in part others compute meanwhile."""
+_JOIN_BYTES_EACH_SECOND = 40e9
+"""Of sums that blocks of one multiprocessor read from each other's shared memory."""
 _BUSY_WARPS = 8
 """Of a multiprocessor, that keep its tensor cores busy."""
 
@@ -49,6 +53,7 @@ TILES = {
     "64x64x2": Tile(3, 64, 64, 8, 73_728, 0.5),
     "32x64x2": Tile(4, 32, 64, 4, 55_296, 0.38),
     "32x32x4": Tile(5, 32, 32, 4, 36_864, 0.25),
+    "128x256": Tile(6, 128, 256, 8, 165_888, 0.75),
 }
 """By rows x columns and, if there are several, slices."""
 
@@ -105,11 +110,13 @@ def seconds(work: Work, name: str, split: int) -> float:
     tiles_of_all = work.batch * -(-work.rows // tile.rows) * -(-work.columns // tile.columns)
     each = -(-stages // max(split, 1)) * depth
     most = -(-tiles_of_all * split // facts.multiprocessors)
-    busy = min(1.0, 0.3 + 0.7 * most * tile.warps / _BUSY_WARPS)
+    together = 1 if split >= LARGE_CLUSTER else most
+    busy = min(1.0, 0.3 + 0.7 * together * tile.warps / _BUSY_WARPS)
     rate = _FLOPS_EACH_MULTIPROCESSOR[work.dtype] * tile.rate * busy
     read = tiles_of_all * (tile.rows + tile.columns) * work.inner * item_bytes(work.dtype)
     arithmetic = most * 2.0 * tile.rows * tile.columns * each / rate
     taken = max(arithmetic, read / L2_BYTES_EACH_SECOND, work.moved / BYTES_EACH_SECOND)
-    next_block = _NEXT_SECONDS + (_NEXT_JOIN_SECONDS if split > 1 else 0.0)
-    overheads = _FILL_SECONDS + (_JOIN_SECONDS if split > 1 else 0.0) + max(most - 1, 0) * next_block
+    join = 4 * tile.rows * tile.columns / _JOIN_BYTES_EACH_SECOND if split > 1 else 0.0
+    next_block = _NEXT_SECONDS + join + (_NEXT_JOIN_SECONDS if split > 1 else 0.0)
+    overheads = _FILL_SECONDS + join + (_JOIN_SECONDS if split > 1 else 0.0) + max(most - 1, 0) * next_block
     return LAUNCH_SECONDS + overheads + taken

@@ -13,6 +13,15 @@
 
 namespace aicore::cnn {
 
+// Lets a block have so many bytes of dynamic shared memory, and a multiprocessor as many such blocks as fit: left to
+// itself the driver may divide its memory between cache and blocks for fewer.
+template <class Kernel>
+cudaError_t allow_shared(Kernel kernel, int bytes) {
+    const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    if (error != cudaSuccess) return error;
+    return cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
+}
+
 #if defined(__CUDACC__)
 
 // Copies COUNT floats, 4 or 1, to shared memory, or writes zeros there: `from` is not read then. Both are aligned to

@@ -23,7 +23,7 @@ int launch_tile(void *const *pointers, const ImplicitParams &params, cudaStream_
     if (error != cudaSuccess) return error;
     const auto kernel = implicit_kernel<Tile>;
     constexpr int kShared = Tile::kSharedWords * 4;
-    error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
+    error = allow_shared(kernel, kShared);
     if (error != cudaSuccess) return error;
     cudaLaunchConfig_t config = {};
     const unsigned groups = static_cast<unsigned>(params.conv.groups);

@@ -4,10 +4,11 @@
 // (aicore_cuda_ge/kernels/_blas.py), and hands over functions and objects as numbers. What is left to do while a graph
 // is captured is one call. Activations follow in a kernel of their own, in place: those of the library are fewer, and
 // its ReLU need not keep NaN.
+#include "../ge/kernel.cuh"
+
 #include <mutex>
 
 #include "../cnn/fours.cuh"
-#include "../ge/kernel.cuh"
 
 namespace {
 

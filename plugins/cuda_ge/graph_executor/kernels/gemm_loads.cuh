@@ -95,11 +95,14 @@ struct OuterLoads {
     __device__ __forceinline__ void store(float *) const {}
 };
 
+// A warp takes two fours of 16 rows: then each of its stores to shared memory meets every bank once, and the halves of
+// 32 bytes in which memory is read are whole.
 template <int EXTENT, int STEP, int THREADS>
 struct InnerLoads {
     static constexpr int kCount = EXTENT * STEP / 4 / THREADS, kPitch = EXTENT + 4;
     static constexpr int kOuterEach = THREADS / (STEP / 4);
-    static_assert(kCount * THREADS * 4 == EXTENT * STEP && THREADS % (STEP / 4) == 0);
+    static_assert(kCount * THREADS * 4 == EXTENT * STEP && kOuterEach * (STEP / 4) == THREADS);
+    static_assert(STEP % 8 == 0 && kOuterEach % 16 == 0 && kPitch % 32 == 4);
     const float *source;
     std::int64_t source_each;
     int shared, inner;
@@ -109,8 +112,8 @@ struct InnerLoads {
     __device__ __forceinline__ InnerLoads(const float *first, std::int64_t outer_stride, std::int64_t,
                                           std::int64_t left) {
         const int thread = threadIdx.x;
-        const int outer = thread / (STEP / 4);
-        inner = thread % (STEP / 4) * 4;
+        const int warp = thread / 32, outer = warp / (STEP / 8) * 16 + thread % 16;
+        inner = warp % (STEP / 8) * 8 + thread / 16 % 2 * 4;
         source = first + outer * outer_stride + inner;
         source_each = kOuterEach * outer_stride;
         shared = inner * kPitch + outer;

@@ -10,14 +10,17 @@ namespace aicore {
 // Four neighbouring elements of y, of which `count` exist, from sums of the product.
 template <class T>
 __device__ __forceinline__ void store_four(const Gemm &gemm, const T *c, T *y, float4 sums, bool wide, int count) {
-    const float product[4] = {sums.x, sums.y, sums.z, sums.w};
-    float result[4];
+    float product[4] = {sums.x, sums.y, sums.z, sums.w};
+    if (!gemm.partial) {
 #pragma unroll
-    for (int j = 0; j < 4; j++) {
-        const bool has_c = c != nullptr && j < count;
-        const float added = has_c ? widen(c[j * gemm.tail.c_column]) : 0.0f;
-        result[j] = gemm.partial ? product[j] : finish(gemm.tail, product[j], has_c, added);
+        for (int j = 0; j < 4; j++) {
+            product[j] *= gemm.tail.alpha;
+            if (c != nullptr && j < count)
+                product[j] = fmaf(gemm.tail.beta, widen(c[j * gemm.tail.c_column]), product[j]);
+        }
+        sums = cnn::activated(gemm.tail.activation, make_float4(product[0], product[1], product[2], product[3]));
     }
+    const float result[4] = {sums.x, sums.y, sums.z, sums.w};
     if constexpr (sizeof(T) == 4) {
         if (wide) {
             *reinterpret_cast<float4 *>(y) = make_float4(result[0], result[1], result[2], result[3]);
@@ -37,11 +40,37 @@ struct TilePlace {
     int share, shares;  // this block, and how many are in its cluster
 };
 
+// Of a block that has whole sums: eight threads side by side write 128 bytes of a row.
+template <class T, class TILE>
+__device__ __forceinline__ void store_own_sums(const Gemm &gemm, const TilePlace &at, const T *c, T *y,
+                                               const float (&sums)[TILE::kThreadRows][TILE::kThreadColumns]) {
+    const std::int64_t first_row = at.row + at.warp_row * TILE::kWarpHeight + at.lane_row * 4;
+    const std::int64_t first_column = at.column + at.warp_column * TILE::kWarpWidth + at.lane_column * 4;
+#pragma unroll
+    for (int i = 0; i < TILE::kThreadRows; i++) {
+        const std::int64_t row = first_row + i / 4 * TILE::kLaneRows * 4 + i % 4;
+        if (row >= gemm.rows) continue;
+#pragma unroll
+        for (int j = 0; j < TILE::kThreadColumns; j += 4) {
+            const std::int64_t column = first_column + j * TILE::kLaneColumns;
+            if (column >= gemm.columns) continue;
+            const std::int64_t exist = gemm.columns - column;
+            store_four(gemm, c == nullptr ? nullptr : c + row * gemm.tail.c_row + column * gemm.tail.c_column,
+                       y + row * gemm.y_row + column * gemm.y_column,
+                       make_float4(sums[i][j], sums[i][j + 1], sums[i][j + 2], sums[i][j + 3]), gemm.wide_y != 0,
+                       exist < 4 ? static_cast<int>(exist) : 4);
+        }
+    }
+}
+
 // In passes over a part of the rows, so that sums of all slices fit what held the stages.
 template <class T, class TILE>
 __device__ __forceinline__ void store_results(const Gemm &gemm, const TilePlace &at, float *shared, const T *c, T *y,
                                               const float (&sums)[TILE::kThreadRows][TILE::kThreadColumns]) {
     using namespace cnn;
+    if constexpr (TILE::kSlices == 1) {
+        if (at.shares == 1) return store_own_sums<T, TILE>(gemm, at, c, y, sums);
+    }
     constexpr int kFours = TILE::kColumns / 4, kFoursOfPass = TILE::kPassRows * kFours;
     const auto sum_of_slices = [&](int four) {
         float4 sum = as_four(shared + 4 * four);

@@ -3,7 +3,7 @@
 // 1. gemm_loads.cuh brings kStages steps of a and b into shared memory ahead of use, both as [inner][row or column].
 // 2. A thread multiplies a column of kThreadRows numbers by a row of kThreadColumns, in groups of 4 that it reads 16
 //    bytes at a time, one inner index ahead of the arithmetic. One barrier a step.
-// 3. Sums go through shared memory to the tail (bias, activation), which reads and writes whole lines: gemm_results.cuh.
+// 3. The tail (bias, activation) is applied and results are stored: gemm_results.cuh.
 // Where tiles are few, the inner axis is cut twice. Slices are groups of warps of a block, each of which takes a part of
 // every step. Splits are blocks: those of one tile form a cluster and add each other's sums, in a fixed order, by reading
 // each other's shared memory; before compute capability 9 they write partial sums for gemm_reduce.cu.
@@ -166,8 +166,7 @@ __global__ void __launch_bounds__(TILE::kThreads, TILE::kBlocks)
 template <class T, class TILE, Along ALONG_A, Along ALONG_B>
 int launch_gemm_tile(void *const *pointers, const Gemm &gemm, cudaStream_t stream) {
     const auto kernel = gemm_tile<T, TILE, ALONG_A, ALONG_B>;
-    cudaError_t error =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, TILE::kSharedBytes);
+    const cudaError_t error = cnn::allow_shared(kernel, TILE::kSharedBytes);
     if (error != cudaSuccess) return error;
     const bool clustered = gemm.splits > 1 && !gemm.partial;
     const std::int64_t tiles = (gemm.rows + TILE::kRows - 1) / TILE::kRows *

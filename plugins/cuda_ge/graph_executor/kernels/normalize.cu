@@ -40,40 +40,52 @@ template <class T> struct Tensors {
     }
 };
 
-// y of a pack whose first element is number i of its row.
-template <class T, bool EACH>
-__device__ __forceinline__ void shape_pack(float *of, int i, std::int64_t first, float inverse, const Tensors<T> &on,
-                                           const NormalizeParams &p) {
-    constexpr int kWidth = Pack<T>::kWidth;
-    const std::int64_t left = p.length - i;
-    float scale[kWidth], bias[kWidth] = {};
-    if (!EACH && i >= 0 && i % kWidth == 0 && left >= kWidth) {
-        read_pack<T>(on.scale + i, 0, kWidth, 0.0f, scale);
-        if (on.bias != nullptr) read_pack<T>(on.bias + i, 0, kWidth, 0.0f, bias);
-    } else {
+// y of a pack, given its entries of scale and bias.
+template <int WIDTH>
+__device__ __forceinline__ void shape(float *of, float inverse, const float *scale, const float *bias, bool biased) {
 #pragma unroll
-        for (int e = 0; e < kWidth; e++) {
-            if (i + e < 0 || e >= left) continue;
-            const unsigned place = static_cast<unsigned>(i + e), each = static_cast<unsigned>(p.each);
-            const std::int64_t entry = EACH ? first + place / each % static_cast<unsigned>(p.entries) : place;
-            scale[e] = widen(on.scale[entry]);
-            if (on.bias != nullptr) bias[e] = widen(on.bias[entry]);
-        }
-    }
-#pragma unroll
-    for (int e = 0; e < kWidth; e++) {
+    for (int e = 0; e < WIDTH; e++) {
         const float one = of[e] * inverse * scale[e];
-        of[e] = on.bias == nullptr ? one : one + bias[e];
+        of[e] = biased ? one + bias[e] : one;
     }
 }
 
-// EACH: the entries of scale and bias are not simply those of the places in the row.
-template <class T, int N, bool BLOCK, bool EACH>
-__global__ void __launch_bounds__(BLOCK ? kLargestTeam : 256)
-    normalize_held(const Tensors<T> on, const NormalizeParams p, int lanes) {
+// Of a pack whose first element is number i of its row, where the row's entries begin at `first`.
+template <class T>
+__device__ __forceinline__ void shape_pack(float *of, int i, std::int64_t first, float inverse, const Tensors<T> &on,
+                                           const NormalizeParams &p) {
+    constexpr int kWidth = Pack<T>::kWidth;
+    const bool simple = p.each == 1 && p.entries == p.length;
+    float scale[kWidth], bias[kWidth] = {};
+#pragma unroll
+    for (int e = 0; e < kWidth; e++) {
+        if (i + e < 0 || i + e >= p.length) continue;
+        const unsigned place = static_cast<unsigned>(i + e), each = static_cast<unsigned>(p.each);
+        const std::int64_t entry = first + (simple ? place : place / each % static_cast<unsigned>(p.entries));
+        scale[e] = widen(on.scale[entry]);
+        if (on.bias != nullptr) bias[e] = widen(on.bias[entry]);
+    }
+    shape<kWidth>(of, inverse, scale, bias, on.bias != nullptr);
+}
+
+// The same of a whole pack, in a row whose entries are those of its places.
+template <class T>
+__device__ __forceinline__ void shape_whole_pack(float *of, int i, float inverse, const Tensors<T> &on) {
+    constexpr int kWidth = Pack<T>::kWidth;
+    float scale[kWidth], bias[kWidth] = {};
+    read_pack<T>(on.scale + i, 0, kWidth, 0.0f, scale);
+    if (on.bias != nullptr) read_pack<T>(on.bias + i, 0, kWidth, 0.0f, bias);
+    shape<kWidth>(of, inverse, scale, bias, on.bias != nullptr);
+}
+
+// SIMPLE: rows are of whole packs, and entries of scale and bias are those of the places in the row.
+template <class T, int N, bool BLOCK, bool SIMPLE>
+__global__ void __launch_bounds__(BLOCK ? kLargestTeam : 256, BLOCK ? 1 : 3)
+    normalize_held(const Tensors<T> on, const NormalizeParams p, int team) {
     __shared__ float shared[WARP + 1];
     let_next_begin();
     wait_for_previous();
+    const int lanes = lanes_of<N, BLOCK>(team);
     const int lane = BLOCK ? threadIdx.x : threadIdx.x % lanes, rows = BLOCK ? 1 : blockDim.x / lanes;
     const int mine = BLOCK ? 0 : threadIdx.x / lanes;
     const float length = static_cast<float>(p.length);
@@ -81,8 +93,8 @@ __global__ void __launch_bounds__(BLOCK ? kLargestTeam : 256)
          first += static_cast<std::int64_t>(gridDim.x) * rows) {
         const std::int64_t row = first + mine;
         const bool exists = row < p.rows;  // threads without a row take part in shuffles
-        const int shift = shift_of<T>(row, p.length);
-        Held<T, N> held(lane, lanes, exists ? static_cast<int>(p.length) : 0, shift);
+        const int shift = SIMPLE ? 0 : shift_of<T>(row, p.length);
+        Held<T, N, SIMPLE> held(lane, lanes, exists ? static_cast<int>(p.length) : 0, shift);
         held.read(on.x + row * p.length, 0.0f);
         if (on.addend != nullptr) held.add(on.addend + row * p.length);
         float mean = 0.0f;
@@ -94,14 +106,22 @@ __global__ void __launch_bounds__(BLOCK ? kLargestTeam : 256)
         });
         squares = reduce_team<BLOCK, Sum>(squares, lanes, shared) / length;
         const float inverse = 1.0f / sqrtf(squares + p.epsilon);
-        const std::int64_t entry = EACH ? row % p.period * p.stride : 0;
+        const std::int64_t entry = SIMPLE ? 0 : row % p.period * p.stride;
         if (!exists) continue;
 #pragma unroll
         for (int k = 0; k < N; k++) {
             const int i = held.first + k * held.step;
-            if (i < held.length) shape_pack<T, EACH>(held.of + k * held.kWidth, i, entry, inverse, on, p);
+            float *pack = held.of + k * held.kWidth;
+            if (i >= held.length) continue;
+            // Each pack is written before the next entries are read: all at once would take too many registers.
+            if constexpr (SIMPLE) {
+                shape_whole_pack<T>(pack, i, inverse, on);
+                write_whole_pack(on.y + row * p.length + i, pack);
+            } else {
+                shape_pack<T>(pack, i, entry, inverse, on, p);
+                write_pack<T>(on.y + row * p.length, i, held.length, pack);
+            }
         }
-        held.write(on.y + row * p.length);
         if (lane == 0) on.leave_statistics(row, mean, inverse);
     }
 }
@@ -146,7 +166,7 @@ __global__ void __launch_bounds__(1024) normalize_long(const Tensors<T> on, cons
         each([&](float *pack, std::int64_t at) {
 #pragma unroll
             for (int e = 0; e < kWidth; e++) pack[e] -= mean;
-            shape_pack<T, true>(pack, static_cast<int>(at), entry, inverse, on, p);
+            shape_pack<T>(pack, static_cast<int>(at), entry, inverse, on, p);
             write_pack<T>(on.y + row * p.length, at, p.length, pack);
         });
         if (threadIdx.x == 0) on.leave_statistics(row, mean, inverse);
@@ -155,8 +175,8 @@ __global__ void __launch_bounds__(1024) normalize_long(const Tensors<T> on, cons
 
 template <class T, int N, bool BLOCK>
 int launch_held(const Tensors<T> &on, const NormalizeParams &p, const RowPlan &plan, cudaStream_t stream) {
-    const bool simple = p.each == 1 && p.entries == p.length && p.stride == 0;
-    const auto kernel = simple ? normalize_held<T, N, BLOCK, false> : normalize_held<T, N, BLOCK, true>;
+    const bool simple = p.each == 1 && p.entries == p.length && p.stride == 0 && p.length % Pack<T>::kWidth == 0;
+    const auto kernel = simple ? normalize_held<T, N, BLOCK, true> : normalize_held<T, N, BLOCK, false>;
     return launch_early(kernel, row_blocks(p.rows, plan.rows), plan.threads, 0, stream, on, p,
                         static_cast<int>(plan.lanes));
 }

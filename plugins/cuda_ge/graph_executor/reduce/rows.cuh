@@ -120,14 +120,18 @@ __device__ __forceinline__ void read_pack(const T *row, I from, I length, Wide<T
         to[e] = from + e >= 0 && from + e < length ? Number<T>::widen(row[from + e]) : neutral;
 }
 
+template <class T> __device__ __forceinline__ void write_whole_pack(T *to, const Wide<T> *of) {
+    Pack<T> pack;
+#pragma unroll
+    for (int e = 0; e < Pack<T>::kWidth; e++) pack.of[e] = Number<T>::narrow(of[e]);
+    *reinterpret_cast<Pack<T> *>(to) = pack;
+}
+
 template <class T, class I>
 __device__ __forceinline__ void write_pack(T *row, I from, I length, const Wide<T> *of) {
     constexpr int kWidth = Pack<T>::kWidth;
     if (from >= 0 && from + kWidth <= length) {
-        Pack<T> pack;
-#pragma unroll
-        for (int e = 0; e < kWidth; e++) pack.of[e] = Number<T>::narrow(of[e]);
-        *reinterpret_cast<Pack<T> *>(row + from) = pack;
+        write_whole_pack(row + from, of);
         return;
     }
 #pragma unroll
@@ -136,7 +140,8 @@ __device__ __forceinline__ void write_pack(T *row, I from, I length, const Wide<
 }
 
 // The elements of a row that one thread of a team keeps: N packs, a team apart.
-template <class T, int N> struct Held {
+// WHOLE: rows are of whole packs, so that there is one way to read one, and loads need not wait for branches.
+template <class T, int N, bool WHOLE = false> struct Held {
     static constexpr int kWidth = Pack<T>::kWidth, kCount = N * kWidth;
     Wide<T> of[kCount];
     int first, step, length;
@@ -146,21 +151,39 @@ template <class T, int N> struct Held {
         : first(lane * kWidth - shift), step(lanes * kWidth), length(length_) {}
 
     __device__ __forceinline__ void read(const T *row, Wide<T> neutral) {
+        if constexpr (!WHOLE) {
 #pragma unroll
-        for (int k = 0; k < N; k++) read_pack<T>(row, first + k * step, length, neutral, of + k * kWidth);
+            for (int k = 0; k < N; k++) read_pack<T>(row, first + k * step, length, neutral, of + k * kWidth);
+            return;
+        }
+        Pack<T> packs[N] = {};
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            if (first + k * step < length) packs[k] = *reinterpret_cast<const Pack<T> *>(row + first + k * step);
+#pragma unroll
+        for (int i = 0; i < kCount; i++) {
+            const bool there = first + i / kWidth * step < length;
+            of[i] = there ? Number<T>::widen(packs[i / kWidth].of[i % kWidth]) : neutral;
+        }
     }
 
     __device__ __forceinline__ void write(T *row) const {
 #pragma unroll
-        for (int k = 0; k < N; k++) write_pack<T>(row, first + k * step, length, of + k * kWidth);
+        for (int k = 0; k < N; k++) {
+            const int from = first + k * step;
+            if constexpr (!WHOLE) write_pack<T>(row, from, length, of + k * kWidth);
+            else if (from < length) write_whole_pack(row + from, of + k * kWidth);
+        }
     }
 
     // Adds another row of the same length and shift.
     __device__ __forceinline__ void add(const T *row) {
 #pragma unroll
         for (int k = 0; k < N; k++) {
+            const int from = first + k * step;
             Wide<T> other[kWidth];
-            read_pack<T>(row, first + k * step, length, Wide<T>(0), other);
+            if (WHOLE && from >= length) continue;
+            read_pack<T>(row + (WHOLE ? from : 0), WHOLE ? 0 : from, WHOLE ? kWidth : length, Wide<T>(0), other);
 #pragma unroll
             for (int e = 0; e < kWidth; e++) of[k * kWidth + e] += other[e];
         }
@@ -172,7 +195,7 @@ template <class T, int N> struct Held {
         for (int k = 0; k < N; k++)
 #pragma unroll
             for (int e = 0; e < kWidth; e++) {
-                const int i = first + k * step + e;
+                const int i = first + k * step + (WHOLE ? 0 : e);
                 if (static_cast<unsigned>(i) < static_cast<unsigned>(length)) f(of[k * kWidth + e]);
             }
     }
@@ -235,6 +258,11 @@ inline RowPlan plan_rows(std::int64_t rows, std::int64_t length, int width, unsi
         plan.threads /= 2;
     plan.rows = plan.threads / plan.lanes;
     return plan;
+}
+
+// The lanes of such a plan. Threads that hold several packs are a whole warp, so that all distances are constants.
+template <int N, bool BLOCK> __device__ __forceinline__ constexpr int lanes_of(int lanes) {
+    return !BLOCK && N > 1 ? WARP : lanes;
 }
 
 constexpr std::int64_t MOST_BLOCKS = 1 << 20;

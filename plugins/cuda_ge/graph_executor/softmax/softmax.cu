@@ -15,10 +15,11 @@ struct SoftmaxParams {
 };
 
 template <bool LOG, class T, int N, bool BLOCK>
-__global__ void __launch_bounds__(BLOCK ? kLargestTeam : 256) softmax_held(const T *x, T *y, const SoftmaxParams p, int lanes) {
+__global__ void __launch_bounds__(BLOCK ? kLargestTeam : 256) softmax_held(const T *x, T *y, const SoftmaxParams p, int team) {
     __shared__ Wide<T> shared[WARP + 1];
     let_next_begin();
     wait_for_previous();
+    const int lanes = lanes_of<N, BLOCK>(team);
     const int lane = BLOCK ? threadIdx.x : threadIdx.x % lanes, rows = BLOCK ? 1 : blockDim.x / lanes;
     const int mine = BLOCK ? 0 : threadIdx.x / lanes;
     for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * rows; first < p.outer;

@@ -15,8 +15,10 @@ from aicore.ops.attention import DotProductAttention
 from aicore.runtime import ReferenceEvaluator, type_of
 from aicore_cpu_numpy.kernels import all_kernels
 from aicore_cuda_ge.kernels import attention
+from aicore_cuda_ge.kernels._machine import Machine
 
 Array = np.ndarray[Any, Any]
+Shape = tuple[int, int, int, int, int]
 (KERNEL,) = attention.KERNELS
 PLANS = ("64/1", "16/1", "8/1", "8/4", "8/16", "64/2", "16/3")
 
@@ -117,3 +119,33 @@ def test_long_keys_are_cut_for_few_queries() -> None:
 def test_what_is_refused(shapes: Any, reason: str) -> None:
     types = [TensorType("float32", tuple(symbol(d) if isinstance(d, str) else d for d in shape)) for shape in shapes]
     assert reason in str(KERNEL.reason_against(DotProductAttention(), *types))
+
+
+TIMES: dict[Shape, dict[str, float]] = {
+    (1, 8, 128, 128, 32): {"64/1": 14.65, "16/1": 4.1, "8/1": 3.94, "8/2": 8.94},
+    (2, 8, 128, 128, 32): {"64/1": 14.76, "16/1": 4.42, "8/1": 5.21, "8/2": 10.57},
+    (4, 8, 128, 128, 32): {"64/1": 15.02, "16/1": 5.95, "8/1": 9.1, "8/2": 13.01},
+    (8, 8, 128, 128, 32): {"64/1": 15.14, "16/1": 9.67, "8/1": 14.67, "8/2": 19.19},
+    (32, 8, 128, 128, 32): {"64/1": 31.31, "16/1": 30.67, "8/1": 39.29, "8/2": 60.83},
+    (1, 12, 512, 512, 64): {"64/1": 77.6, "16/1": 51.9, "8/1": 60.6, "8/4": 83.6, "8/16": 124.4},
+    (8, 12, 512, 512, 64): {"64/1": 225.4, "16/1": 288.4, "8/1": 413.5, "8/4": 567.3, "8/16": 1009.8},
+    (4, 16, 2048, 2048, 64): {"64/1": 2155.2, "16/1": 2613.3, "8/1": 3823.5, "8/4": 4382.5, "8/16": 5652.9},
+    (4, 16, 1024, 1024, 128): {"64/1": 1054.9, "16/1": 1584.4, "8/1": 2402.7, "8/4": 3440.0, "8/16": 4132.4},
+    (1, 32, 1, 4096, 128): {"64/1": 622.8, "16/1": 198.1, "8/1": 151.8, "8/4": 57.3, "8/16": 71.6},
+}
+"""Microseconds on an H200 by batch, heads, queries, keys and size of head."""
+
+
+@pytest.mark.parametrize("shape", TIMES, ids=str)
+def test_the_plan_that_is_chosen_is_fast(
+    shape: tuple[int, int, int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the plans that were measured, the chosen one takes at most 5% more than the best; estimates are near."""
+    monkeypatch.setattr(attention, "machine", Machine)
+    batch, heads, queries, keys, size = shape
+    q, k = (TensorType("float32", (batch, heads, length, size)) for length in (queries, keys))
+    times = TIMES[shape]
+    estimates = {plan: attention.estimate(DotProductAttention(), q, k, k, plan=plan) * 1e6 for plan in times}
+    chosen = min(times, key=lambda plan: estimates[plan])
+    assert times[chosen] <= 1.05 * min(times.values())
+    assert all(1 / 1.35 < estimates[plan] / times[plan] < 1.35 for plan in times)

@@ -93,7 +93,10 @@ def test_products(op: Op, operands: tuple[Array, ...], device: Any) -> None:
         for settings in kernel.settings:
             (found,) = run(device, kernel, op, operands, **settings)
             message = f"{kernel.name} {settings}"
-            np.testing.assert_allclose(found, wanted[kernel.precision], rtol=1e-5, atol=2e-6 * inner, err_msg=message)
+            # cuBLASLt cuts factors off where aicore rounds them: twice 2**-11 of each, added up at random.
+            loose = 4 * 2.0**-10 * inner**0.5 if kernel.variant == "cublas_tf32" else 0.0
+            atol = 2e-6 * inner + loose
+            np.testing.assert_allclose(found, wanted[kernel.precision], rtol=1e-5, atol=atol, err_msg=message)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])

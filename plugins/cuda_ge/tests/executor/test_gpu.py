@@ -192,6 +192,8 @@ def test_memory_stays_as_it_is_over_ten_thousand_runs(cupy: Any) -> None:
     program = compiled()
     x, outputs = cupy.asarray(data(0)), outputs_for(cupy)
     bound = program.bind({"x": x}, outputs)
+    bound()  # what is allocated for the first run stays
+    bound.wait()
     program.run({"x": data(0)})
     others = "PYTEST_XDIST_WORKER" in os.environ  # which change what is free on the device
 
@@ -239,8 +241,8 @@ def test_graphs_that_were_given_back_are_captured_again(cupy: Any, monkeypatch: 
         np.testing.assert_array_equal(cupy.asnumpy(outputs["y"]), compiled().run({"x": data(seed)})["y"])
     found = executables(program)[0].statistics()
     assert found.replays == 6
-    assert found.captures == found.evictions + found.kept
-    assert found.evictions > 3
+    # Three are bound, and with room for one each of the six runs finds its own given back.
+    assert (found.captures, found.evictions, found.kept) == (9, 8, 1)
 
 
 class EagerPlugin:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -151,6 +151,7 @@ class Int8Conv(Int8Linear):
     """
 
     conv: Conv = field(default_factory=Conv)
+    images: ClassVar[tuple[int, ...]] = (0, 6)  # x and addend, for ChannelsLast
 
     def resolve(self, *inputs: Value | None) -> Op:
         integer, operands = self.integer_part(*inputs)

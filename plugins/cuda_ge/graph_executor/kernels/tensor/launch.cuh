@@ -11,7 +11,7 @@ template <int NUMBER>
 struct TileNumber;
 template <>
 struct TileNumber<0> {
-    using Type = Tile<2, 2, 4, 8, 1, 3, 2>;  // 128 x 128: reads shared memory least often
+    using Type = Tile<2, 2, 4, 8, 1, 3, 2>;  // 128 x 128
 };
 template <>
 struct TileNumber<1> {
@@ -33,7 +33,11 @@ template <>
 struct TileNumber<5> {
     using Type = Tile<1, 1, 2, 4, 4, 4, 3>;  // 32 x 32 in four slices
 };
-constexpr int kTiles = 6;
+template <>
+struct TileNumber<6> {
+    using Type = Tile<2, 4, 4, 8, 1, 3, 1>;  // 128 x 256: reads the L2 cache least often, which bounds large products
+};
+constexpr int kTiles = 7;
 
 #if !defined(AICORE_EMULATED_DEVICE)
 
@@ -60,7 +64,7 @@ int launch_tensor(Problem p, int rows, std::int64_t batch, std::int64_t wanted_s
     if (error != cudaSuccess) return error;
     const auto kernel = tensor_kernel<TILE, Problem>;
     constexpr int kShared = TILE::kSharedWords * 4;
-    error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
+    error = allow_shared(kernel, kShared);
     if (error != cudaSuccess) return error;
     cudaLaunchConfig_t config = {};
     const std::int64_t tiles = static_cast<std::int64_t>(p.tile_rows) * p.tile_columns * batch;
@@ -90,6 +94,7 @@ int launch_tensor(std::int64_t tile, const Problem &p, int rows, std::int64_t ba
         case 3: return launch_tensor<TileNumber<3>::Type>(p, rows, batch, split, stream);
         case 4: return launch_tensor<TileNumber<4>::Type>(p, rows, batch, split, stream);
         case 5: return launch_tensor<TileNumber<5>::Type>(p, rows, batch, split, stream);
+        case 6: return launch_tensor<TileNumber<6>::Type>(p, rows, batch, split, stream);
         default: return cudaErrorInvalidValue;
     }
 }

@@ -1,0 +1,6 @@
+"""Types of the extension; csrc/module.cpp is the source."""
+
+from typing import Any
+
+def kernels() -> dict[str, Any]: ...
+def facts() -> tuple[int, int, int] | None: ...

@@ -1,0 +1,28 @@
+# Sets CMAKE_CUDA_ARCHITECTURES: what was asked for, else the GPUs that are present, else the usual ones.
+
+set(asked "$ENV{AICORE_CUDA_ARCHITECTURES}")
+if(asked)
+  set(CMAKE_CUDA_ARCHITECTURES "")
+  foreach(one IN LISTS asked)
+    list(APPEND CMAKE_CUDA_ARCHITECTURES "${one}-real")
+  endforeach()
+else()
+  execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader
+    OUTPUT_VARIABLE present OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE failed)
+  if(NOT failed AND present)
+    string(REPLACE "\n" ";" present "${present}")
+    list(REMOVE_DUPLICATES present)
+    set(CMAKE_CUDA_ARCHITECTURES "")
+    foreach(one IN LISTS present)
+      string(REPLACE "." "" one "${one}")
+      if(one STREQUAL "90" OR one STREQUAL "100")
+        set(one "${one}a")
+      endif()
+      list(APPEND CMAKE_CUDA_ARCHITECTURES "${one}-real")
+    endforeach()
+  else()
+    # The PTX of the last one lets GPUs that do not exist yet compile for themselves.
+    set(CMAKE_CUDA_ARCHITECTURES 75-real 80-real 90a-real 100-real 120)
+  endif()
+endif()
+message(STATUS "CUDA architectures: ${CMAKE_CUDA_ARCHITECTURES}")

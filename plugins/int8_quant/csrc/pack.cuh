@@ -1,0 +1,156 @@
+// Operands in the order in which the products want them: rows of bytes along the depth, zeros behind.
+//
+// Weights become signed. A column's sum of b - w_zero_point goes along, for whatever zero point x may have. Each kernel
+// is a loop over what it writes; weights that never change were packed when the step was bound, by the same rules in
+// aicore_int8_quant/cuda/packing.py.
+#pragma once
+
+#include "epilogue_kernels.cuh"
+
+namespace int8_quant {
+
+// b[g][n][k] = w[g * group + n * column + tap * tap_step + channel * channel_step], where k = tap * padded + channel.
+struct WeightParams {
+    std::int64_t groups, columns, taps, channels, padded, b_row;
+    std::int64_t group, column, tap_step, channel_step;
+    std::int64_t is_unsigned, point_each, column_group;
+    std::int64_t w_at, point_at, b_at, sums_at;
+};
+
+// One block for each row of b: it packs the row and adds it up.
+__global__ void pack_weights(const WeightParams p, const std::int8_t *w, const std::int8_t *points, std::int8_t *b,
+                             std::int32_t *sums) {
+    INT8_SHARED(shared);
+    int *parts = reinterpret_cast<int *>(shared);
+    wait_for_previous();
+    let_next_begin();
+    const std::int64_t line = blockIdx.x, group = line / p.columns, column = line - group * p.columns;
+    const int flip = p.is_unsigned ? 128 : 0;
+    unsigned sum = 0;
+    for (std::int64_t k = threadIdx.x; k < p.b_row; k += blockDim.x) {
+        const std::int64_t tap = k / p.padded, channel = k - tap * p.padded;
+        int value = 0;
+        if (tap < p.taps && channel < p.channels) {
+            const std::int64_t at = group * p.group + column * p.column + tap * p.tap_step + channel * p.channel_step;
+            value = byte_at(w, at, p.is_unsigned) - flip;
+        }
+        b[line * p.b_row + k] = static_cast<std::int8_t>(value);
+        sum += static_cast<unsigned>(value);
+    }
+    parts[threadIdx.x] = static_cast<int>(sum);
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    const std::int64_t at = p.point_each ? group * p.column_group + column : 0;
+    const int point = (points == nullptr ? 0 : byte_at(points, at, p.is_unsigned)) - flip;
+    unsigned total = 0u - static_cast<unsigned>(point) * static_cast<unsigned>(p.taps * p.channels);
+    for (unsigned i = 0; i < blockDim.x; i++) total += static_cast<unsigned>(parts[i]);
+    sums[line] = static_cast<std::int32_t>(total);
+}
+
+// Windows of an image side by side: to[g][row][tap * channels + channel], with zeros up to `to_row` bytes. x is at
+// image * image_step + y * row_step + x * pixel_step + channel * channel_step; padding is the zero point. A product whose
+// rows are not aligned is the case of one tap and one position. `padded` bytes for a tap.
+struct WindowParams {
+    std::int64_t groups, rows, to_row, taps, kernel_width, channels, padded;
+    std::int64_t positions, out_width, height, width;
+    std::int64_t group_step, image_step, row_step, pixel_step, channel_step;
+    std::int64_t stride_y, stride_x, dilation_y, dilation_x, pad_y, pad_x;
+    std::int64_t x_at, point_at, to_at;
+};
+
+__device__ __forceinline__ std::int8_t window_byte(const WindowParams &p, const std::int8_t *x, std::int8_t point,
+                                                   std::int64_t group, std::int64_t row, std::int64_t k) {
+    const std::int64_t tap = k / p.padded, channel = k - tap * p.padded;
+    if (tap >= p.taps || channel >= p.channels) return 0;
+    const std::int64_t image = row / p.positions, position = row - image * p.positions;
+    const std::int64_t down = position / p.out_width, tap_down = tap / p.kernel_width;
+    const std::int64_t y = down * p.stride_y - p.pad_y + tap_down * p.dilation_y;
+    const std::int64_t across = (position - down * p.out_width) * p.stride_x - p.pad_x +
+                                (tap - tap_down * p.kernel_width) * p.dilation_x;
+    if (y < 0 || y >= p.height || across < 0 || across >= p.width) return point;
+    return x[group * p.group_step + image * p.image_step + y * p.row_step + across * p.pixel_step +
+             channel * p.channel_step];
+}
+
+// Sixteen bytes for each thread.
+__global__ void pack_windows(const WindowParams p, const std::int8_t *x, const std::int8_t *points, std::int8_t *to) {
+    wait_for_previous();
+    let_next_begin();
+    const std::int8_t point = points == nullptr ? std::int8_t(0) : points[0];
+    const std::int64_t each = p.to_row / 16, count = p.groups * p.rows * each;
+    for (std::int64_t i = std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
+         i += std::int64_t(gridDim.x) * blockDim.x) {
+        const std::int64_t line = i / each, group = line / p.rows, row = line - group * p.rows, k = (i - line * each) * 16;
+        alignas(16) std::int8_t bytes[16];
+        for (int j = 0; j < 16; j++) bytes[j] = window_byte(p, x, point, group, row, k + j);
+        *reinterpret_cast<int4 *>(to + i * 16) = *reinterpret_cast<const int4 *>(bytes);
+    }
+}
+
+// Images with channels last, filled up with zeros to `padded` of each group: to[image][pixel][group][padded], from
+// from[image][group * channels + channel][pixel] through a tile in shared memory, so that both sides are read and
+// written along lines.
+struct ImageParams {
+    std::int64_t images, groups, channels, padded, pixels;
+    std::int64_t x_at, to_at;
+};
+
+__global__ void pack_images(const ImageParams p, const std::int8_t *x, std::int8_t *to) {
+    constexpr int kSide = 64;
+    INT8_SHARED(shared);
+    auto *tile = reinterpret_cast<std::int8_t *>(shared);
+    wait_for_previous();
+    let_next_begin();
+    const std::int64_t total = p.groups * p.padded, pixel_tiles = (p.pixels + kSide - 1) / kSide;
+    const std::int64_t image = blockIdx.x / pixel_tiles, first = (blockIdx.x - image * pixel_tiles) * kSide;
+    const std::int64_t lane = threadIdx.x % kSide, line = threadIdx.x / kSide, lines = blockDim.x / kSide;
+    for (std::int64_t begin = std::int64_t(blockIdx.y) * kSide; begin < total; begin += std::int64_t(gridDim.y) * kSide) {
+        for (std::int64_t c = line; c < kSide; c += lines) {
+            const std::int64_t at = begin + c, group = at / p.padded, channel = at - group * p.padded;
+            std::int8_t value = 0;
+            if (at < total && channel < p.channels && first + lane < p.pixels)
+                value = x[((image * p.groups + group) * p.channels + channel) * p.pixels + first + lane];
+            tile[c * (kSide + 4) + lane] = value;
+        }
+        __syncthreads();
+        for (std::int64_t pixel = line; pixel < kSide; pixel += lines) {
+            if (first + pixel < p.pixels && begin + lane < total)
+                to[(image * p.pixels + first + pixel) * total + begin + lane] = tile[lane * (kSide + 4) + pixel];
+        }
+        __syncthreads();
+    }
+}
+
+// Sums along the depth of each row of a, windows of a convolution with their padding included: one warp for each.
+__global__ void add_rows(const __grid_constant__ Gemm g, std::int32_t *to) {
+    wait_for_previous();
+    let_next_begin();
+    const Sizes &s = g.s;
+    const std::int64_t line = (std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
+    const bool active = line < s.groups * s.rows;
+    const std::int64_t group = active ? line / s.rows : 0, row = active ? line - group * s.rows : 0;
+    const std::int8_t *a = g.a + group * s.a_group;
+    const int point = g.e.x_point == nullptr ? 0 : byte_at(g.e.x_point, 0, s.a_unsigned);
+    const std::int64_t image = row / s.positions, position = row - image * s.positions;
+    unsigned sum = 0;
+    for (std::int64_t k = lane; active && k < s.depth; k += 32) {
+        if (s.taps == 0) {
+            sum += static_cast<unsigned>(byte_at(a, row * s.a_row + k, s.a_unsigned));
+            continue;
+        }
+        const std::int64_t tap = k / s.channels, down = tap / s.kernel_width;
+        if (k - tap * s.channels >= s.filled) continue;
+        const std::int64_t y = position / s.out_width * s.stride_y - s.pad_y + down * s.dilation_y;
+        const std::int64_t x = position % s.out_width * s.stride_x - s.pad_x + (tap - down * s.kernel_width) * s.dilation_x;
+        if (y < 0 || y >= s.height || x < 0 || x >= s.width) {
+            sum += static_cast<unsigned>(point);
+        } else {
+            const std::int64_t pixel = (image * s.height + y) * s.width + x;
+            sum += static_cast<unsigned>(byte_at(a, pixel * s.pixel + k - tap * s.channels, s.a_unsigned));
+        }
+    }
+    for (int step = 16; step > 0; step /= 2) sum += static_cast<unsigned>(__shfl_xor_sync(0xffffffffu, static_cast<int>(sum), step));
+    if (active && lane == 0) to[line] = static_cast<std::int32_t>(sum);
+}
+
+}  // namespace int8_quant

@@ -1,0 +1,198 @@
+"""Every variant on a GPU: the bits of the CPU kernels. And one small case for each kernel, for a memory checker:
+
+compute-sanitizer --tool memcheck python -m pytest plugins/int8_quant/tests/cuda -m sanitize
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aicore.ir import Op, Sample, Value, as_tuple
+from aicore.kernels import REFERENCE, Kernel, KernelTable
+from aicore.ops.layout import ChannelsLast
+from aicore.ops.quantized_linear import MatMulInteger
+from aicore.runtime import ReferenceEvaluator, type_of
+from aicore_cpu_numpy.kernels import all_kernels
+from aicore_int8_quant.cuda import convolutions, launch, products, quantization
+from aicore_int8_quant.ops.linear import Int8MatMul
+from plugins.int8_quant.tests.cuda import cases
+from plugins.int8_quant.tests.cuda.cases import Array, Case, exact
+from plugins.int8_quant.tests.cuda.test_convolutions import back, last
+
+KERNELS = (*products.KERNELS, *convolutions.KERNELS)
+PLAIN = [kernel for kernel in KERNELS if kernel.op is not ChannelsLast]
+
+
+def name(kernel: Kernel) -> str:
+    inner = kernel.op if kernel.wraps is None else kernel.wraps
+    return f"{inner.__name__}{'' if kernel.wraps is None else '-last'}-{kernel.variant}"
+
+
+@pytest.fixture(scope="module")
+def device() -> Any:
+    return importlib.import_module("aicore_cuda_ge.device").CudaDevice(0)
+
+
+def address(array: Any) -> int:
+    """Of an array of CuPy or of aicore."""
+    found: int = array.data.ptr if hasattr(array, "data") else array.address
+    return found
+
+
+def run(device: Any, kernel: Kernel, op: Op, operands: Sequence[Array | None], constant: bool, **settings: Any) -> Any:
+    """The results of the last of three replays; constant: all but the first operand never change."""
+    native = importlib.import_module("aicore_cuda_ge._graph_executor")
+    given = [None if a is None else type_of(a) for a in operands]
+    outputs = as_tuple(op.infer(*(None if t is None else Value("x", t) for t in given)))
+    arrays = [None if a is None else device.upload(np.ascontiguousarray(a)) for a in operands]
+    constants = [None, *arrays[1:]] if constant else [None] * len(arrays)
+    assert kernel.bind is not None
+    calls: Any = kernel.bind(op, given, constants, **settings)
+    results = [device.empty(t) for t in outputs]
+    pointers = [0 if a is None else a.address for a in (*arrays, *results)]
+    room = device.allocate(kernel.workspace(op, *given, **settings) if kernel.workspace else 0)
+    if kernel.workspace is not None:
+        pointers.append(room.address)
+    launches = native.LaunchList(device.index)
+    for call in calls:
+        launches.add_kernel(call.kernel, [*pointers, *map(address, call.extra)], call.params, kernel.name)
+    launches.capture()
+    for _ in range(3):
+        launches.run([], [])
+    return [device.download(result) for result in results]
+
+
+def check(device: Any, kernel: Kernel, case: Case, wanted: Array, constant: bool = True, **settings: Any) -> bool:
+    """Whether the kernel takes it; then its bits must be those of the CPU."""
+    op, operands = case
+    types = [None if a is None else type_of(a) for a in operands]
+    op = op.resolve(*(None if t is None else Value("x", t) for t in types))
+    inner = getattr(op, "inner", None)
+    if kernel.op is not type(op) or (kernel.wraps is not None and kernel.wraps is not type(inner)):
+        return False
+    if kernel.reason_against(op, *types) is not None:
+        return False
+    (found,) = run(device, kernel, op, operands, constant, **settings)
+    np.testing.assert_array_equal(found, wanted, err_msg=f"{name(kernel)} {settings} {op}")
+    return True
+
+
+def of_case(case: Case) -> Array:
+    op, operands = case
+    if isinstance(op, ChannelsLast):
+        return np.moveaxis(exact(op.inner, tuple(back(op, operands))), 1, -1)
+    return exact(op, operands)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kernel", products.KERNELS, ids=name)
+def test_products(kernel: Kernel, device: Any) -> None:
+    """Each setting on cases of its own, with rests; a case in four has a batch."""
+    taken = 0
+    for number, settings in enumerate(kernel.settings):
+        for case in cases.products(16, seed=1000 + number, largest=400):
+            taken += check(device, kernel, case, of_case(case), constant=number % 2 == 0, **settings)
+    assert taken
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kernel", convolutions.KERNELS, ids=name)
+def test_convolutions(kernel: Kernel, device: Any) -> None:
+    taken = 0
+    for number, settings in enumerate(kernel.settings):
+        for case in cases.convolutions(16, seed=2000 + number):
+            chosen = case if kernel.wraps is None else last(case)
+            taken += check(device, kernel, chosen, of_case(chosen), constant=number % 2 == 0, **settings)
+    assert taken or kernel.variant == "wgmma"  # of few cases the windows lie side by side
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kernel", [k for k in products.KERNELS if k.op is Int8MatMul], ids=name)
+def test_large_products(kernel: Kernel, device: Any) -> None:
+    """More tiles than multiprocessors, and depths of many stages."""
+    rng = np.random.default_rng(5)
+    for rows, terms, columns in ((1100, 2064, 3000), (3, 4096, 1000)):
+        x, w = cases.codes(rng, (rows, terms), "uint8"), cases.codes(rng, (terms, columns), "int8")
+        scale = rng.uniform(1e-4, 1e-3, columns).astype(np.float32)
+        y = np.array(1, np.float32), np.array(-3, np.int8)
+        bias = rng.integers(-9999, 9999, columns).astype(np.int32)
+        case: Case = Int8MatMul(), (x, w, scale, np.array(77, np.uint8), None, bias, None, None, None, *y)
+        wanted = of_case(case)
+        for settings in kernel.settings:
+            assert check(device, kernel, case, wanted, **settings)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kernel", [k for k in products.KERNELS if k.op is MatMulInteger], ids=name)
+def test_as_many_terms_as_int32_holds(kernel: Kernel, device: Any) -> None:
+    x, w = np.full((2, 131_071), -128, np.int8), np.full((131_071, 3), -128, np.int8)
+    for settings in kernel.settings:
+        assert check(device, kernel, (MatMulInteger(), (x, w)), np.full((2, 3), 131_071 << 14, np.int32), **settings)
+
+
+@pytest.mark.gpu
+def test_sums_in_memory(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How GPUs before sm_90 share the depth of a tile."""
+    monkeypatch.setattr(products, "machine", lambda: replace(launch.machine(), capability=80))
+    taken = 0
+    for kernel in PLAIN:
+        if kernel.variant not in ("dp4a", "mma"):
+            continue
+        for case in (*cases.products(6, seed=7), *cases.convolutions(6, seed=7)):
+            taken += check(device, kernel, case, of_case(case), tile=kernel.tune["tile"][-1], split=4)
+    assert taken
+
+
+@pytest.mark.gpu
+def test_every_run_gives_the_same_bits(device: Any) -> None:
+    kernel = next(k for k in products.KERNELS if k.op is MatMulInteger and k.variant == "dp4a")
+    rng = np.random.default_rng(8)
+    operands = cases.codes(rng, (64, 4096), "int8"), cases.codes(rng, (4096, 64), "int8")
+    op = MatMulInteger()
+    first, *others = (run(device, kernel, op, operands, True, tile="64x64x2", split=8)[0] for _ in range(10))
+    assert all(first.tobytes() == other.tobytes() for other in others)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kernel", quantization.KERNELS, ids=name)
+def test_pointwise(kernel: Kernel, device: Any) -> None:
+    taken = 0
+    for sample in kernel.op.samples(np.random.default_rng(0)):
+        taken += check_pointwise(device, kernel, sample)
+    assert taken
+
+
+def check_pointwise(device: Any, kernel: Kernel, sample: Sample) -> bool:
+    types = [None if a is None else type_of(a) for a in sample.inputs]
+    op = sample.op.resolve(*(None if t is None else Value("x", t) for t in types))
+    if kernel.reason_against(op, *types) is not None:
+        return False
+    with np.errstate(all="ignore"):
+        wanted = ReferenceEvaluator(KernelTable(k for k in all_kernels() if k.variant == REFERENCE))(op, *sample.inputs)
+    for found, one in zip(run(device, kernel, op, sample.inputs, False), wanted, strict=True):
+        np.testing.assert_array_equal(found, one, err_msg=sample.note)
+    return True
+
+
+@pytest.mark.gpu
+@pytest.mark.sanitize
+@pytest.mark.parametrize("constant", [True, False], ids=["packed before", "packed by a kernel"])
+@pytest.mark.parametrize("kernel", [*KERNELS, *quantization.KERNELS], ids=name)
+def test_one_case(kernel: Kernel, constant: bool, device: Any) -> None:
+    """The first that the kernel takes, with two settings: one block for a tile, and several."""
+    if kernel in quantization.KERNELS:
+        assert any(check_pointwise(device, kernel, s) for s in kernel.op.samples(np.random.default_rng(0)))
+        return
+    settings = [kernel.settings[0], kernel.settings[-1]]
+    for case in (*cases.products(40, seed=3), *cases.convolutions(60, seed=3)):
+        chosen = last(case) if kernel.op is ChannelsLast and cases.is_convolution(case) else case
+        if check(device, kernel, chosen, of_case(chosen), constant, **settings[0]):
+            check(device, kernel, chosen, of_case(chosen), constant, **settings[1])
+            return
+    pytest.fail("no case for this kernel")
