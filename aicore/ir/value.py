@@ -76,7 +76,8 @@ class Value:
 
     @property
     def rank(self) -> int | None:
-        return self.type.rank
+        shape = self.type.shape
+        return None if shape is None else len(shape)
 
     @property
     def known(self) -> np.ndarray[Any, Any] | None:

@@ -158,7 +158,10 @@ class Selector:
                 if reason is None
                 for settings in kernel.settings
             ]
-            offers = usable, [Candidate(kernel, False, None, why, {}) for kernel, why in reasons.items() if why is not None]
+            offers = (
+                usable,
+                [Candidate(kernel, False, None, why, {}) for kernel, why in reasons.items() if why is not None],
+            )
             _keep(self.offers, problem, offers)
         return offers
 

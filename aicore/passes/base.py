@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import cache
 from typing import ClassVar
 
 from aicore.errors import AicoreError
@@ -50,14 +51,15 @@ class RulePass(Pass):
         return graph
 
 
-def _stages(rule: Rule) -> list[Rule]:
+@cache
+def _stages(rule: Rule) -> tuple[Rule, ...]:
     """The rule, split where its patterns end in different ops.
 
     A sweep meets a multiplication before the addition that follows it, so the pattern that ends in the addition, an
     optional bias, needs a sweep of its own first.
     """
     groups = itertools.groupby(rule.patterns, key=lambda outputs: outputs[0].call.op.classes)
-    return [replace(rule, patterns=tuple(patterns)) for _, patterns in groups]
+    return tuple(replace(rule, patterns=tuple(patterns)) for _, patterns in groups)
 
 
 def _to_fixpoint(graph: Graph, rule: Rule, ctx: Context) -> Graph:

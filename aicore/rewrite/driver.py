@@ -47,8 +47,10 @@ def rewrite(graph: Graph, rules: Iterable[Rule], ctx: Context) -> Graph:
                 continue
             for cls in outputs[0].call.op.classes:
                 by_root.setdefault(cls, []).append((rule, outputs))
+    if not by_root:
+        return graph
     roots = {kind for kind in kinds if _candidates(kind, by_root)}
-    if not any(type(node.op) in roots and not node.outputs[0].fixed for node in graph.nodes):
+    if not [node for node in graph.nodes if type(node.op) in roots and not node.outputs[0].fixed]:
         return graph
     return _Sweep(graph, ctx, by_root).run(roots)
 
@@ -286,7 +288,10 @@ class _Sweep:
             )
             for node in nodes
         ]
-        self._uses.update(value for node in fresh for value in node.inputs if value is not None)
+        for node in fresh:
+            for value in node.inputs:
+                if value is not None:
+                    self._uses[value] += 1
         replaced = {old for old, _ in pairs}
         matched = dict.fromkeys(match.nodes.values())
         gone = [node for node in matched if node is root or any(value in replaced for value in node.outputs)]

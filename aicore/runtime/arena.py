@@ -42,8 +42,9 @@ def lower_bound(blocks: Sequence[Block]) -> int:
     """The largest number of (aligned) bytes alive at one step."""
     change: dict[int, int] = {}
     for block in blocks:
-        change[block.start] = change.get(block.start, 0) + _aligned(block.nbytes)
-        change[block.end + 1] = change.get(block.end + 1, 0) - _aligned(block.nbytes)
+        nbytes, after = _aligned(block.nbytes), block.end + 1
+        change[block.start] = change.get(block.start, 0) + nbytes
+        change[after] = change.get(after, 0) - nbytes
     alive = most = 0
     for step in sorted(change):
         alive += change[step]

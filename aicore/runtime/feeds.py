@@ -133,7 +133,8 @@ def _check_texts(value: Value, array: Array) -> None:
 
 def _plain(given: Array) -> Array:
     """The array without what a subclass adds: np.matrix, for one, has another idea of `reshape`."""
-    if isinstance(given, np.ma.MaskedArray) and np.ma.is_masked(given):
+    # NumPy loads `ma` when it is first asked for, which takes longer than a run; without it nothing is masked.
+    if type(given) is not np.ndarray and isinstance(given, np.ma.MaskedArray) and np.ma.is_masked(given):
         raise ValueError("some of its elements are masked out; fill them first")
     return np.asarray(given)
 

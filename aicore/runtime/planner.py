@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from aicore.errors import AicoreError, PluginError
@@ -51,7 +51,7 @@ def make_plan(
     pitched: the device's launcher knows buffers with a pitch. Concats are left out then where their operands can be
         computed in place, unless that takes more memory.
     """
-    asked: dict[tuple[Any, ...], int] = {}
+    asked: dict[tuple[Any, ...], int | None] = {}
     joins = find_joins(nodes, selections, outputs) if pitched and options.reuse else Joins()
     draft = _drafted(nodes, inputs, outputs, selections, _Draft(options.reuse, joins, asked))
     if joins.parts:
@@ -161,6 +161,7 @@ def _is_plain(tensor: TensorType) -> bool:
     return tensor.is_static and tensor.dtype != "string"
 
 
+@lru_cache(maxsize=4096)
 def _nbytes(tensor: TensorType) -> int:
     count = tensor.size if _is_plain(tensor) else 0
     return count * numpy_dtype(tensor.dtype).itemsize if isinstance(count, int) else 0
@@ -174,13 +175,13 @@ _Key = tuple[str, int]
 class _Draft:
     """The plan while it grows. Lifetimes belong to roots: the buffers that own bytes.
 
-    asked: the workspace for dense results by what kernels are told, so that they are asked once: networks repeat their
-        blocks, and there may be two drafts.
+    asked: the workspace by what kernels are told, so that they are asked once: networks repeat their blocks, and there
+        may be two drafts.
     """
 
     reuse: bool
     joins: Joins
-    asked: dict[tuple[Any, ...], int]
+    asked: dict[tuple[Any, ...], int | None]
     inputs: tuple[int, ...] = ()
     results: tuple[OutputPlan, ...] = ()
     pending: Counter[Value] = field(default_factory=Counter)
@@ -246,13 +247,12 @@ class _Draft:
         if workspace is None:
             return None
         types = [None if v is None else v.type for v in node.inputs]
-        if not all(t is None or t.is_static for t in types):
-            return None
-        if any(self.buffers[i].pitch is not None for i in outputs):
-            return _asked(selection, node, partial(workspace, pitched=True), types)
-        problem = (selection.kernel, node.op, *types, *selection.settings.items())
+        pitched = any([self.buffers[i].pitch is not None for i in outputs])  # noqa: C419  # in half the time
+        problem = (pitched, selection.kernel, node.op, *types, *selection.settings.items())
         if problem not in self.asked:
-            self.asked[problem] = _asked(selection, node, workspace, types)
+            sized = all(t is None or t.is_static for t in types)
+            ask = partial(workspace, pitched=True) if pitched else workspace
+            self.asked[problem] = _asked(selection, node, ask, types) if sized else None
         return self.asked[problem]
 
     def claim_outputs(self, outputs: Sequence[Value]) -> tuple[OutputPlan, ...]:

@@ -193,6 +193,9 @@ def _reshape(array: np.ndarray[Any, Any], shape: tuple[int, ...], what: str) -> 
 
 
 def _check_no_lists(tensor: TensorProto, allowed: str, what: str) -> None:
+    numbers = tensor.float_data or tensor.int32_data or tensor.int64_data or tensor.double_data or tensor.uint64_data
+    if not numbers and not tensor.string_data:
+        return  # as for nearly all tensors
     for field in _LISTS:
         if field != allowed and len(getattr(tensor, field)):
             raise ModelError(f"{what}: {type_text(tensor.data_type)} data cannot be in {field}")

@@ -16,4 +16,8 @@ def text(value: str | bytes) -> str:
 
 def texts(values: Iterable[str | bytes]) -> tuple[str, ...]:
     """Several names."""
-    return tuple(map(text, values))
+    found = tuple(values)
+    for value in found:
+        if type(value) is bytes:
+            text(value)  # which says what is wrong
+    return found  # type: ignore[return-value]  # there is no bytes in it

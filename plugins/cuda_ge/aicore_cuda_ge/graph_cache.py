@@ -60,11 +60,14 @@ class GraphCache:
             return entry.graph
 
     def keep(self, owner: Hashable, graph: Kept, evicted: Callable[[], None], key: Hashable | None = None) -> None:
-        """Keep a graph for later; without a key, `take` finds it. evicted: called if the cache gives it back itself."""
+        """Keep a graph for later; without a key, `take` finds it. evicted: called if the cache gives it back itself.
+
+        Room is made among the others: whoever keeps a graph may be about to run it.
+        """
         with self._lock:
+            over = len(self._entries) + 1 - self.capacity
+            leaving = [self._oldest() for _ in range(min(over, len(self._entries)))]
             self._entries[_Anonymous() if key is None else key] = _Entry(graph, owner, graph.replays, evicted)
-            over = len(self._entries) - self.capacity
-            leaving = [self._oldest() for _ in range(over)]
         _close(leaving)
         self._sweep()
 

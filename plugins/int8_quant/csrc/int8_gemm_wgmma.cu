@@ -62,8 +62,9 @@ __device__ __forceinline__ int code_at(const Gemm &g, const Target &t, const Col
     return code_of(clamp_of(g.e.p, t, __fmul_rn(__int2float_rn(whole), column.scale)), t) & 255;
 }
 
-__device__ __forceinline__ void store_codes(const Gemm &g, const Target &t, const Column *columns, const int (&sums)[128],
-                                            std::int8_t *results, const Tile &at, int row, int lane) {
+__device__ __forceinline__ void store_codes(const Gemm &g, const Target &t, const Column *columns,
+                                            const int (&sums)[128], std::int8_t *results, const Tile &at, int row,
+                                            int lane) {
     const int quad = lane / 4, pair = lane % 4 * 2;
 #pragma unroll
     for (int pass = 0; pass < 2; pass++) {

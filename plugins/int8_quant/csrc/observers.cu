@@ -31,7 +31,8 @@ __global__ void find_range(std::int64_t count, const float *lows, const float *h
     let_next_begin();
     const int thread = threadIdx.x;
     float least = lows[0], most = highs[0];
-    for (std::int64_t i = std::int64_t(blockIdx.x) * kThreads + thread; i < count; i += std::int64_t(gridDim.x) * kThreads) {
+    const std::int64_t step = std::int64_t(gridDim.x) * kThreads;
+    for (std::int64_t i = std::int64_t(blockIdx.x) * kThreads + thread; i < count; i += step) {
         least = minimum(least, lows[i * stride]);
         most = maximum(most, highs[i * stride]);
     }

@@ -48,8 +48,8 @@ __global__ void pack_weights(const WeightParams p, const std::int8_t *w, const s
 }
 
 // Windows of an image side by side: to[g][row][tap * channels + channel], with zeros up to `to_row` bytes. x is at
-// image * image_step + y * row_step + x * pixel_step + channel * channel_step; padding is the zero point. A product whose
-// rows are not aligned is the case of one tap and one position. `padded` bytes for a tap.
+// image * image_step + y * row_step + x * pixel_step + channel * channel_step; padding is the zero point. A product
+// whose rows are not aligned is the case of one tap and one position. `padded` bytes for a tap.
 struct WindowParams {
     std::int64_t groups, rows, to_row, taps, kernel_width, channels, padded;
     std::int64_t positions, out_width, height, width;
@@ -80,7 +80,8 @@ __global__ void pack_windows(const WindowParams p, const std::int8_t *x, const s
     const std::int64_t each = p.to_row / 16, count = p.groups * p.rows * each;
     for (std::int64_t i = std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
          i += std::int64_t(gridDim.x) * blockDim.x) {
-        const std::int64_t line = i / each, group = line / p.rows, row = line - group * p.rows, k = (i - line * each) * 16;
+        const std::int64_t line = i / each, k = (i - line * each) * 16;
+        const std::int64_t group = line / p.rows, row = line - group * p.rows;
         alignas(16) std::int8_t bytes[16];
         for (int j = 0; j < 16; j++) bytes[j] = window_byte(p, x, point, group, row, k + j);
         *reinterpret_cast<int4 *>(to + i * 16) = *reinterpret_cast<const int4 *>(bytes);
@@ -104,7 +105,8 @@ __global__ void pack_images(const ImageParams p, const std::int8_t *x, std::int8
     const std::int64_t total = p.groups * p.padded, pixel_tiles = (p.pixels + kSide - 1) / kSide;
     const std::int64_t image = blockIdx.x / pixel_tiles, first = (blockIdx.x - image * pixel_tiles) * kSide;
     const std::int64_t lane = threadIdx.x % kSide, line = threadIdx.x / kSide, lines = blockDim.x / kSide;
-    for (std::int64_t begin = std::int64_t(blockIdx.y) * kSide; begin < total; begin += std::int64_t(gridDim.y) * kSide) {
+    const std::int64_t step = std::int64_t(gridDim.y) * kSide;
+    for (std::int64_t begin = std::int64_t(blockIdx.y) * kSide; begin < total; begin += step) {
         for (std::int64_t c = line; c < kSide; c += lines) {
             const std::int64_t at = begin + c, group = at / p.padded, channel = at - group * p.padded;
             std::int8_t value = 0;
@@ -141,7 +143,8 @@ __global__ void add_rows(const __grid_constant__ Gemm g, std::int32_t *to) {
         const std::int64_t tap = k / s.channels, down = tap / s.kernel_width;
         if (k - tap * s.channels >= s.filled) continue;
         const std::int64_t y = position / s.out_width * s.stride_y - s.pad_y + down * s.dilation_y;
-        const std::int64_t x = position % s.out_width * s.stride_x - s.pad_x + (tap - down * s.kernel_width) * s.dilation_x;
+        const std::int64_t across = (tap - down * s.kernel_width) * s.dilation_x;
+        const std::int64_t x = position % s.out_width * s.stride_x - s.pad_x + across;
         if (y < 0 || y >= s.height || x < 0 || x >= s.width) {
             sum += static_cast<unsigned>(point);
         } else {
@@ -149,7 +152,7 @@ __global__ void add_rows(const __grid_constant__ Gemm g, std::int32_t *to) {
             sum += static_cast<unsigned>(byte_at(a, pixel * s.pixel + k - tap * s.channels, s.a_unsigned));
         }
     }
-    for (int step = 16; step > 0; step /= 2) sum += static_cast<unsigned>(__shfl_xor_sync(0xffffffffu, static_cast<int>(sum), step));
+    for (int step = 16; step > 0; step /= 2) sum += unsigned(__shfl_xor_sync(0xffffffffu, int(sum), step));
     if (active && lane == 0) to[line] = static_cast<std::int32_t>(sum);
 }
 

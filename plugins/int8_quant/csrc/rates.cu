@@ -1,5 +1,5 @@
 // How many operations a GPU can do with every number in registers: the ceilings that products are measured against.
-// One launch does blocks * threads * loops * 16 dp4a, or blocks * warps * loops * 8 mma, or blocks * 2 * loops * 4 wgmma.
+// One launch does blocks * threads * loops * 16 dp4a, blocks * warps * loops * 8 mma, or blocks * 2 * loops * 4 wgmma.
 #include "copying.cuh"
 #include "wgmma.cuh"
 

@@ -111,7 +111,8 @@ __device__ __forceinline__ void finish_tile(const Gemm &g, const Place &p, int *
         for (int i = thread; i < kRows * kColumns; i += kThreads) {
             const int row = p.row + i / kColumns, column = p.column + i % kColumns;
             if (row >= s.rows || column >= s.columns) continue;
-            atomicAdd(g.partial + (p.group * s.rows + row) * s.columns + column, tile[i / kColumns * kPitch + i % kColumns]);
+            std::int32_t *to = g.partial + (p.group * s.rows + row) * s.columns + column;
+            atomicAdd(to, tile[i / kColumns * kPitch + i % kColumns]);
         }
         return;
     }

@@ -1,12 +1,14 @@
 """What the parts of a convolution cost one thread, in seconds, for estimates.
 
-Fitted to an x86 core with AVX2 at about 3 GHz. Only ratios matter to the choice of a kernel.
+Fitted, together with those of Winograd convolutions, to 2300 measured kernels of 130 convolutions of real networks on
+two x86 cores with AVX2 at about 3 GHz; the choices cost at most 9% of a network's convolutions more than the best.
+Only ratios matter to the choice of a kernel.
 """
 
 from __future__ import annotations
 
 CALL = 3.5e-6
-"""One NumPy call. Alone it takes a fifth of this, but threads that work side by side wait for the interpreter's lock."""
+"""One NumPy call: a fifth of this alone, but threads side by side wait for each other at the interpreter's lock."""
 
 IN_CACHE = 1 << 17
 """Elements that a second-level cache holds."""
@@ -15,8 +17,7 @@ _HAND_OFF = 100e-6
 """With it, sharing begins to pay where `PARALLEL` says so; else a slower way that is shared would look better."""
 _FLOP, _WEIGHT, _MOVED = 1 / 80e9, 0.17e-9, 0.3e-9
 _PASS, _SPILLED = 0.08e-9, 1.6
-_CONTENTION = 1.2
-_PACKED = 1e-9
+_CONTENTION, _PACKED = 1.2, 1e-9
 _RUN, _COPIED = 2.8e-9, 0.08e-9
 _PRODUCT, _LOOP = 0.2e-9, 35e-9
 
@@ -33,7 +34,7 @@ def shared(seconds: float, parts: int, units: int = 0, alike: float = 0.0) -> fl
 
 
 def packing_seconds(rows: float, inner: float) -> float:
-    """What of `gemm_seconds` is for reading the rows; workers that have columns of their own all do it."""
+    """What each worker of a product does again that has columns of its own: it reads all rows, and packs them."""
     return rows * inner * _PACKED
 
 
@@ -55,5 +56,5 @@ def copy_seconds(elements: float, run: int) -> float:
 
 def shifted_seconds(products: int, length: int) -> float:
     """Sums of products in loops of such a length; what the longest ones touch leaves the first-level cache."""
-    cost = _PRODUCT if length <= 1024 else 1.15 * _PRODUCT
+    cost = _PRODUCT if length <= 2048 else 1.15 * _PRODUCT
     return products * cost + products / max(length, 1) * _LOOP

@@ -15,7 +15,15 @@ from aicore_cpu_numpy.fast._last_epilogue import Array, Calls, finish
 from aicore_cpu_numpy.fast._last_padding import clear, copy_region, copy_runs, is_inside, reach, sizes, view_of
 from aicore_cpu_numpy.fast._last_problem import Arrays, Block, Problem, blocks, bounds_of
 from aicore_cpu_numpy.fast._last_products import multiply, needs_windows
-from aicore_cpu_numpy.fast._last_rates import CALL, IN_CACHE, copy_seconds, gemm_seconds, packing_seconds, pass_seconds, shared
+from aicore_cpu_numpy.fast._last_rates import (
+    CALL,
+    IN_CACHE,
+    copy_seconds,
+    gemm_seconds,
+    packing_seconds,
+    pass_seconds,
+    shared,
+)
 from aicore_cpu_numpy.fast._parallel import PARALLEL
 from aicore_cpu_numpy.fast._rows import carve, carved_bytes
 

@@ -1,6 +1,6 @@
 """What a Winograd convolution is expected to take, on the scale of `_last_rates`.
 
-Fitted to 20 layers of 7 to 160 positions a side and 16 to 512 channels, in both forms.
+Fitted to 35 layers of 7 to 160 positions a side and 16 to 512 channels, in both forms; see there.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ _COPIED, _COMBINED, _FINISHED, _WEIGHT = 1.3e-9, 0.2e-9, 0.6e-9, 0.55e-9
 """Seconds for an element that is copied with its padding, is combined with another one, has its turn in one pass over
 the output (of which one is to find numbers that are not finite), or is a transformed weight that a block uses."""
 _PRODUCT = 1.4
+"""How much longer many small products take than one large one."""
 _RUN, _STRIP_CALL = 28e-9, 7.5e-6
 """Seconds for the channels of one position, which lie apart from the next ones, and for a call on few tiles."""
 

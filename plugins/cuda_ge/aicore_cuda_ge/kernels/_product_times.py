@@ -5,20 +5,28 @@ The rates are what kernels of these shapes reach on an H200, relative to its ari
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 from aicore_cuda_ge.kernels._machine import BYTES_EACH_SECOND, FLOPS_EACH_MULTIPROCESSOR, LAUNCH_SECONDS, machine
+from aicore_cuda_ge.kernels._packing import pack_seconds
 from aicore_cuda_ge.kernels._product import Product
 
 L2_BYTES_EACH_SECOND = 5.5e12
 LARGE_CLUSTER = 4
 """Of clusters of so many blocks a multiprocessor was seen to run one block at a time."""
-_BLOCK_SECONDS = 1.2e-6
-"""Of a block beside its arithmetic: first numbers from memory, results to memory."""
-_TAIL_FLOPS, _RARE_TAIL_FLOPS, _LAST_CHEAP = 20, 120, 3
-"""Of a result beside its products: with activations up to this number, and with exponentials and their like."""
-_CLUSTER_SECONDS = 0.8e-6
-"""To meet, and to read each other's sums."""
+LARGE_CLUSTER_SHARE = 0.9
+"""Of the multiprocessors: large clusters are placed less evenly, since all their blocks must be neighbours."""
+_BLOCK_SECONDS = 1.0e-6
+"""Of a wave of blocks, before the first numbers come from memory."""
+_TAIL_FLOPS, _RARE_TAIL_FLOPS, _LAST_CHEAP = 90, 225, 3
+"""Of a result, to store it: with activations up to this number, and with exponentials and their like."""
+_TURNED = 17
+"""An operand that lies along the inner axis is stored turned: as dear as so many more products of each number."""
+_CLUSTER_SECONDS = 0.3e-6
+"""To meet."""
+_JOIN_BYTES_EACH_SECOND = 16e9
+"""Of sums that the blocks of one multiprocessor read from each other's shared memory."""
 
 
 @dataclass(frozen=True)
@@ -43,67 +51,103 @@ class Tile:
 
 
 TILES = {
-    "128x256": Tile(128, 256, 16, 1, 0.75, 0.75, 75_264),
-    "128x128": Tile(128, 128, 16, 2, 0.68, 0.43, 50_688),
-    "64x128": Tile(64, 128, 16, 3, 0.66, 0.34, 38_400),
-    "64x128x2": Tile(64, 128, 32, 1, 0.56, 0.56, 76_800),
-    "64x64": Tile(64, 64, 16, 4, 0.58, 0.24, 34_816),
-    "64x64x4": Tile(64, 64, 32, 2, 0.60, 0.46, 52_224),
-    "32x64x4": Tile(32, 64, 32, 2, 0.48, 0.34, 39_936),
-    "32x32x4": Tile(32, 32, 32, 2, 0.32, 0.22, 27_648),
+    "128x256": Tile(128, 256, 16, 1, 0.80, 0.80, 75_264),
+    "64x128": Tile(64, 128, 16, 3, 0.78, 0.63, 38_400),
+    "64x128x2": Tile(64, 128, 32, 1, 0.71, 0.71, 76_800),
+    "32x64x4": Tile(32, 64, 32, 2, 0.65, 0.65, 39_936),
+    "32x32x4": Tile(32, 32, 32, 2, 0.56, 0.56, 27_648),
 }
 """By rows x columns and, if there are several, slices."""
 
 _SPLITS = {
     "128x256": (1,),
-    "128x128": (1, 2, 4),
-    "64x128": (1, 2),
-    "64x128x2": (1, 2, 4),
-    "64x64": (1, 2),
-    "64x64x4": (1, 2, 4, 8),
+    "64x128": (1,),
+    "64x128x2": (1, 2),
     "32x64x4": (1, 2, 4, 8),
     "32x32x4": (1, 2, 4, 8),
 }
+_PACKED = "128x256"
+"""The tile for which a that lies along the inner axis may be turned by a launch of its own, in large products."""
 
 
 def plans() -> tuple[str, ...]:
-    """Settings of the tiled kernel that this machine can run, such as 64x64/4: a tile, and parts of the inner axis."""
+    """Settings of the tiled kernel that this machine can run.
+
+    Such as 32x64x4/2: a tile, and parts of the inner axis; 128x256/1/packed turns a first.
+    """
     fitting = [name for name, tile in TILES.items() if tile.shared_bytes <= machine().shared_bytes]
-    return tuple(f"{name}/{splits}" for name in reversed(fitting) for splits in _SPLITS[name])
+    packed = (f"{_PACKED}/1/packed",) if _PACKED in fitting else ()
+    return (*(f"{name}/{splits}" for name in reversed(fitting) for splits in _SPLITS[name]), *packed)
 
 
-def parse(plan: str) -> tuple[str, int]:
-    """(tile, splits)"""
-    name, _, splits = plan.partition("/")
-    return name, int(splits)
+def parse(plan: str) -> tuple[str, int, bool]:
+    """(tile, splits, whether a is packed where it can be)"""
+    name, splits, *packed = plan.split("/")
+    return name, int(splits), bool(packed)
+
+
+def turned(product: Product) -> Product | None:
+    """The same with an a whose rows lie side by side, which pack_rows makes; None where that does not help.
+
+    Rows of b must be read 16 bytes at a time, and rows of packed a are filled up for that.
+    """
+    if product.reads != 1 or len(product.batch) > 1:
+        return None
+    rows = -(-product.rows // 4) * 4
+    batch = tuple(replace(axis, a=rows * product.inner if axis.a else 0) for axis in product.batch)
+    return replace(product, a_row=1, a_inner=rows, batch=batch)
+
+
+def packed_entries(product: Product) -> int:
+    """Matrices a of the batch."""
+    return _entries(product, "a")
 
 
 def tiled_seconds(product: Product, plan: str) -> float:
     """Of the tiled kernel for float32."""
-    name, splits = parse(plan)
-    tile, sms = TILES[name], machine().multiprocessors
+    name, splits, packed = parse(plan)
+    if packed and (other := turned(product)):
+        nbytes = 4 * other.inner * other.a_inner * packed_entries(product)
+        return pack_seconds(nbytes) + tiled_seconds(other, f"{name}/{splits}")
+    tile = TILES[name]
     blocks = tile.blocks(product) * splits
     if not blocks:
         return 0.0
     length = -(-product.inner // (splits * tile.step)) * tile.step
-    tail = (_RARE_TAIL_FLOPS if product.activation[0] > _LAST_CHEAP else _TAIL_FLOPS) / splits
-    one = tile.rows * tile.columns * (2 * length + tail) / FLOPS_EACH_MULTIPROCESSOR
-    busiest = -(-blocks // sms)
-    resident, full = (1, tile.alone) if splits >= LARGE_CLUSTER else (tile.resident, tile.full)
+    large = splits >= LARGE_CLUSTER and machine().clusters
+    busiest = math.ceil(blocks / (machine().multiprocessors * (LARGE_CLUSTER_SHARE if large else 1.0)))
+    resident, full = (1, tile.alone) if large else (tile.resident, tile.full)
+    one = _flops(product, tile, length, splits) / FLOPS_EACH_MULTIPROCESSOR
     waves, rest = divmod(busiest, resident)
     seconds = waves * resident * one / full
     if rest:
         seconds += rest * one / min(full, tile.alone * rest)
     read = blocks * (tile.rows + tile.columns) * length * 4
     seconds = max(seconds, read / L2_BYTES_EACH_SECOND, _moved(product) / BYTES_EACH_SECOND)
-    overheads = (waves + bool(rest)) * _BLOCK_SECONDS + (splits > 1) * _split_seconds(product, splits)
+    overheads = (waves + bool(rest)) * _BLOCK_SECONDS
+    if splits > 1:
+        overheads += _split_seconds(product, splits, 4 * busiest * tile.rows * tile.columns)
     return LAUNCH_SECONDS + seconds + overheads
 
 
-def _split_seconds(product: Product, splits: int) -> float:
-    results = product.entries * product.rows * product.columns
+def _flops(product: Product, tile: Tile, length: int, splits: int) -> float:
+    """Of one block, with what takes as long as so many."""
+    tail = (_RARE_TAIL_FLOPS if is_rare(product) else _TAIL_FLOPS) / splits
+    results = tile.rows * tile.columns
+    stored = tile.rows * (product.reads in (1, 2)) + tile.columns * (product.reads == 2)
+    return 2.0 * length * (results + _TURNED * stored) + tail * results
+
+
+def is_rare(product: Product) -> bool:
+    """Whether the activation takes exponentials or their like."""
+    return product.activation[0] > _LAST_CHEAP
+
+
+def _split_seconds(product: Product, splits: int, joined: int) -> float:
+    """joined: bytes of sums that one multiprocessor collects."""
     if machine().clusters:
-        return _CLUSTER_SECONDS + 4 * splits * results / L2_BYTES_EACH_SECOND
+        return _CLUSTER_SECONDS + joined / _JOIN_BYTES_EACH_SECOND
+    results = product.entries * product.rows * product.columns
     return LAUNCH_SECONDS + 8 * splits * results / L2_BYTES_EACH_SECOND
 
 

@@ -13,6 +13,7 @@ from aicore_cuda_ge.calls import Call, compiled
 from aicore_cuda_ge.kernels import _tensor_tiles as tensor
 from aicore_cuda_ge.kernels._packing import aligned, item_bytes, on_device, pack_rows, pack_seconds
 from aicore_cuda_ge.kernels._product import BatchAxis, Product, product_of
+from aicore_cuda_ge.kernels._product_times import is_rare
 
 
 @dataclass(frozen=True)
@@ -129,6 +130,7 @@ def estimate(op: Op, *types: TensorType | None, tile: str = "64x64", split: int 
     work = tensor.Work(
         *(dtype, product.entries, product.rows, product.columns, product.inner),
         a.nbytes(dtype) + b.nbytes(dtype) + results,
+        is_rare(product.activation),
     )
     packing = 0.0 if a.is_ready(dtype) else pack_seconds(a.nbytes(dtype))
     return packing + tensor.seconds(work, tile, split)

@@ -1,6 +1,6 @@
 """Matrix products with what follows them, by the kernels of graph_executor/kernels/gemm*.cu.
 
-tiled: tiles of many sizes in shared memory. rows: at most 8 rows, or columns, as fast as memory. tensor: float16 and
+tiled: tiles of many sizes in shared memory, of a that a launch turned first where that pays. rows: at most 8 rows, or columns, as fast as memory. tensor: float16 and
 bfloat16 on tensor cores, which add up in float32; tf32: float32 on tensor cores, where that was asked for. narrow:
 float16 and bfloat16 as float32. blocked: any type. reference: one thread for each result. cublas, cublas_tf32: by
 cuBLASLt; there are such kernels only where that library is installed.
@@ -27,6 +27,7 @@ from aicore_cuda_ge.kernels import _tensor_tiles as tensor
 from aicore_cuda_ge.kernels._activations import refusal
 from aicore_cuda_ge.kernels._machine import machine
 from aicore_cuda_ge.kernels._memory_bound import run_from_plan
+from aicore_cuda_ge.kernels._packing import pack_rows
 from aicore_cuda_ge.kernels._product import BATCH_AXES, Product, product_of
 
 Types = Sequence["TensorType | None"]
@@ -39,6 +40,8 @@ _FLOAT32 = frozenset({"float32"})
 _NARROW = frozenset({"float16", "bfloat16"})
 _LARGEST = 2**31 - 1
 _MOST_ROWS = 8
+_ROWS_OF_BOTH = 3
+"""As gemm_tile.cuh numbers how operands are read: rows of b, and of a that is turned, 16 bytes at a time."""
 
 
 def reason_against(op: Op, *types: TensorType | None) -> str | None:
@@ -88,9 +91,11 @@ def library_against(op: Op, *types: TensorType | None) -> str | None:
 
 
 def bind_tiled(op: Op, types: Types, constants: Sequence[Any], plan: str) -> Compiled | tuple[Compiled, ...]:
-    """One launch, or, where there are no clusters, one for partial sums and one that adds them."""
+    """One launch; before it one that packs a, and behind it one that adds partial sums where there are no clusters."""
     product = product_of(op, *types)
-    name, splits = times.parse(plan)
+    name, splits, packed = times.parse(plan)
+    if packed and (turned := times.turned(product)):
+        return _pack_a(product, turned, len(types) + 1), _of_packed(turned, name, types, constants)
     partial = splits > 1 and not machine().clusters
     constant = constants[1] is not None
     params = product.params(len(types), splits=splits, wide=product.reads, constant=constant, partial=partial)
@@ -98,12 +103,27 @@ def bind_tiled(op: Op, types: Types, constants: Sequence[Any], plan: str) -> Com
     return (call, compiled("gemm_reduce", params)) if partial else call
 
 
+def _pack_a(product: Product, turned: Product, workspace: int) -> Compiled:
+    sizes = (times.packed_entries(product), product.inner, product.rows, turned.a_inner)
+    strides = (product.batch[0].a if product.batch else 0, product.a_inner, product.a_row)
+    return pack_rows(sizes, strides, source=0, to=workspace, item=4)
+
+
+def _of_packed(turned: Product, name: str, types: Types, constants: Sequence[Any]) -> Compiled:
+    """Reads a from the workspace."""
+    y_at = len(types)
+    params = turned.params(y_at, wide=_ROWS_OF_BOTH, constant=constants[1] is not None)
+    return compiled(f"gemm_{name}", params, pick=(y_at + 1, *range(1, y_at + 1)))
+
+
 def tiled_workspace(op: Op, *types: TensorType | None, plan: str) -> int:
-    """Bytes of partial sums."""
-    _, splits = times.parse(plan)
+    """Bytes of packed a, or of partial sums."""
+    _, splits, packed = times.parse(plan)
+    product = product_of(op, *types)
+    if packed and (turned := times.turned(product)):
+        return 4 * times.packed_entries(product) * turned.inner * turned.a_inner
     if splits == 1 or machine().clusters:
         return 0
-    product = product_of(op, *types)
     return 4 * splits * product.entries * product.rows * product.columns
 
 
@@ -128,7 +148,7 @@ def estimate_rows(op: Op, *types: TensorType | None, share: int) -> float:
 
 
 def bind_narrow(op: Op, types: Types, constants: Sequence[Any], plan: str) -> Compiled:
-    name, _ = times.parse(plan)
+    name, *_ = times.parse(plan)
     params = product_of(op, *types).params(len(types), constant=constants[1] is not None)
     return compiled(f"gemm_{name}_{_dtype(types)}", params)
 
@@ -192,7 +212,7 @@ def _kernels_of(op: type[Op]) -> tuple[Kernel, ...]:
         supports=reason_against,
         bind=bind_narrow,
         estimate=estimate_narrow,
-        tune={"plan": ("64x64/1", "128x128/1")},
+        tune={"plan": ("32x64x4/1", "64x128/1")},
     )
     on_cores = (
         kernel(

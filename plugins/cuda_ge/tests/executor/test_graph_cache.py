@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import pytest
+
 from aicore_cuda_ge.graph_cache import GraphCache
 
 
@@ -56,8 +58,24 @@ def test_the_least_recently_used_goes_first() -> None:
     first.replays += 1
     third.replays += 1
     fourth = kept(cache, owner, 4)
-    assert [g.closed for g in (first, third, fourth)] == [False, False, True], "those that run were given back"
-    assert (second.evictions, fourth.evictions, first.evictions) == (1, 1, 0)
+    assert [g.closed for g in (first, third, fourth)] == [True, False, False], "all ran, so the order decides"
+    third.replays += 1
+    kept(cache, owner, 5)
+    assert [g.closed for g in (third, fourth)] == [False, True], "the one that ran was given back"
+    assert [g.evictions for g in (first, second, third, fourth)] == [1, 1, 0, 1]
+
+
+@pytest.mark.parametrize("capacity", [1, 2, 3])
+@pytest.mark.parametrize("runs", [0, 1, 5])
+def test_a_graph_stays_when_it_comes(capacity: int, runs: int) -> None:
+    """Its owner is about to run it, however busy the others are."""
+    cache, owner = GraphCache(capacity), object()
+    for key in range(2 * capacity):
+        graph = kept(cache, owner, key)
+        assert cache.find(key) is graph
+        assert not graph.closed
+        graph.replays += runs
+    assert cache.held(owner)[0] == capacity
 
 
 def test_owners_and_the_whole_cache_are_cleared() -> None:
