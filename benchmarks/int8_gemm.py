@@ -41,8 +41,8 @@ DP4A_BARS = {1024: 0.72, 2048: 0.87, 4096: 0.90, 8192: 0.92}
 FLOAT_BAR, MMA_BAR, BEST_BAR = 2.2, 0.9, 1.15
 """Times as fast as cuBLAS in float32 at 4096; mma.sync and the best candidate against torch._int_mm."""
 _RATE_LOOPS = {"dp4a": 8192, "mma": 4096, "wgmma": 2048}
-_LIST_SECONDS = 0.002
-"""A graph has as many copies of a kernel as fill this."""
+_LIST_SECONDS, _TRIAL_SECONDS = 0.002, 0.0003
+"""A graph has as many copies of a kernel as fill this; and that of a setting which is tried."""
 
 
 class Listed:
@@ -146,8 +146,17 @@ class Problem:
         return f"{wrong} of {self.out.numel()} results are wrong" if wrong else ""
 
 
-def best(problem: Problem, variant: str) -> tuple[Timer, str]:
-    """The fastest setting of a variant that gives the right bits, and its name. Raises RuntimeError for wrong ones."""
+@dataclass(frozen=True)
+class Best:
+    """side: of the fastest setting, called `name`. tried: microseconds of each setting."""
+
+    side: Timer
+    name: str
+    tried: dict[str, float]
+
+
+def best(problem: Problem, variant: str) -> Best:
+    """The fastest setting of a variant. Raises RuntimeError for one that gives wrong bits."""
     kernel = next(k for k in products.KERNELS if k.op is Int8MatMul and k.variant == variant)
     taken: dict[str, tuple[float, dict[str, Any]]] = {}
     for settings in kernel.settings:
@@ -157,24 +166,37 @@ def best(problem: Problem, variant: str) -> tuple[Timer, str]:
         trial = problem.candidate(kernel, settings)
         if fault := problem.fault(trial):
             raise RuntimeError(f"{name} at {problem.n}: {fault}")
-        trial(3)
-        taken[name] = min(trial(5), trial(5)), dict(settings)
+        trial(2)
+        trial = problem.candidate(kernel, settings, _copies(_TRIAL_SECONDS, trial(2)))
+        trial(1)
+        taken[name] = min(trial(1) for _ in range(5)), dict(settings)
     name = min(taken, key=lambda one: taken[one][0])
     seconds, settings = taken[name]
-    copies = max(1, min(50, math.ceil(_LIST_SECONDS / seconds)))
-    return problem.candidate(kernel, settings, copies), name
+    side = problem.candidate(kernel, settings, _copies(_LIST_SECONDS, seconds))
+    return Best(side, name, {tried: round(found[0] * 1e6, 2) for tried, found in taken.items()})
+
+
+def _copies(wanted: float, each: float) -> int:
+    return max(1, min(50, math.ceil(wanted / each)))
 
 
 def race_dp4a(problem: Problem, rounds: int) -> dict[str, Any]:
     """The share of the ceiling measured beside it."""
     ceiling = rates(("dp4a",))["dp4a"]
-    ours, name = best(problem, "dp4a")
-    samples = take_turns({"ceiling": ceiling.seconds, "dp4a": ours}, rounds)
+    found = best(problem, "dp4a")
+    samples = take_turns({"ceiling": ceiling.seconds, "dp4a": found.side}, rounds)
     work = 2.0 * problem.n**3
     shares = [work / b / (ceiling.operations / a) for a, b in zip(samples["ceiling"], samples["dp4a"], strict=True)]
     share = float(np.median(shares))
     tops = work / medians(samples)["dp4a"] / 1e12
-    return {"chosen": name, "tops": tops, "share": share, "bar": DP4A_BARS[problem.n], "seconds": medians(samples)}
+    return {
+        "chosen": found.name,
+        "tops": tops,
+        "share": share,
+        "bar": DP4A_BARS[problem.n],
+        "seconds": medians(samples),
+        "tried": found.tried,
+    }
 
 
 def race_float(problem: Problem, rounds: int) -> dict[str, Any]:
@@ -182,29 +204,25 @@ def race_float(problem: Problem, rounds: int) -> dict[str, Any]:
     strict()
     a, b = (torch.randn(problem.n, problem.n, device="cuda") for _ in range(2))
     c = torch.empty_like(a)
-    ours, name = best(problem, "dp4a")
-    samples = take_turns({"cuBLAS float32": timer(lambda: torch.mm(a, b, out=c)), "dp4a": ours}, rounds)
-    return {"chosen": name, "bar": FLOAT_BAR, "seconds": medians(samples), "ratios": ratios_to("dp4a", samples)}
+    found = best(problem, "dp4a")
+    samples = take_turns({"cuBLAS float32": timer(lambda: torch.mm(a, b, out=c)), "dp4a": found.side}, rounds)
+    return {"chosen": found.name, "bar": FLOAT_BAR, "seconds": medians(samples), "ratios": ratios_to("dp4a", samples)}
 
 
 def race_tensor(problem: Problem, rounds: int) -> dict[str, Any]:
     """mma.sync and wgmma against torch._int_mm, which does not requantise."""
     variants = ["mma", *(["wgmma"] if machine().capability == 90 else [])]
-    chosen = {variant: best(problem, variant) for variant in variants}
+    chosen = [best(problem, variant) for variant in variants]
     sides: dict[str, Timer] = {"torch._int_mm": timer(problem.int_mm)}
-    sides.update({name: side for side, name in chosen.values()})
+    sides.update({found.name: found.side for found in chosen})
     samples = take_turns(sides, rounds)
-    found = {
-        name: ratios_to(name, {"torch._int_mm": samples["torch._int_mm"], name: samples[name]})
-        for name in sides
-        if name in samples and name != "torch._int_mm"
+    ratios = {
+        found.name: ratios_to(found.name, {one: samples[one] for one in ("torch._int_mm", found.name)})["torch._int_mm"]
+        for found in chosen
     }
     bars = {"mma": MMA_BAR, "best": BEST_BAR}
-    return {
-        "seconds": medians(samples),
-        "ratios": {name: one["torch._int_mm"] for name, one in found.items()},
-        "bars": bars,
-    }
+    tried = {name: taken for found in chosen for name, taken in found.tried.items()}
+    return {"seconds": medians(samples), "ratios": ratios, "bars": bars, "tried": tried}
 
 
 RACES: dict[str, tuple[Callable[[Problem, int], dict[str, Any]], tuple[int, ...]]] = {

@@ -20,69 +20,6 @@ BLOCK = 4096
 """Bytes of a file that the magika model looks at from either end, before white space is left out."""
 PADDING = 256
 """What stands for a byte that is not there."""
-SUFFIXES = frozenset(
-    [
-        ".bat",
-        ".bib",
-        ".c",
-        ".cmake",
-        ".cpp",
-        ".cs",
-        ".css",
-        ".csv",
-        ".dll",
-        ".exe",
-        ".go",
-        ".gz",
-        ".h",
-        ".hpp",
-        ".htm",
-        ".html",
-        ".ini",
-        ".jar",
-        ".java",
-        ".jpg",
-        ".js",
-        ".json",
-        ".lua",
-        ".m4",
-        ".md",
-        ".o",
-        ".pdf",
-        ".pem",
-        ".php",
-        ".pl",
-        ".pm",
-        ".png",
-        ".po",
-        ".ps1",
-        ".py",
-        ".pyi",
-        ".rb",
-        ".rs",
-        ".rst",
-        ".scss",
-        ".sh",
-        ".so",
-        ".sql",
-        ".svg",
-        ".tar",
-        ".tcl",
-        ".tex",
-        ".toml",
-        ".ts",
-        ".ttf",
-        ".txt",
-        ".wasm",
-        ".whl",
-        ".xml",
-        ".xz",
-        ".yaml",
-        ".yml",
-        ".zip",
-    ]
-)
-"""Suffixes of types that the magika model was trained on."""
 _SIDE = 1024
 _ROOTS = ("/usr/share", "/usr/lib", "/usr/include", "/etc")
 _SKIPPED = frozenset({"__pycache__", "node_modules", ".git"})
@@ -90,7 +27,7 @@ _LARGEST = 4 << 20
 
 
 def real_files(count: int, least: int = 20) -> list[Path]:
-    """So many files from the standard library, installed packages and /usr, with suffixes among SUFFIXES.
+    """So many files from the standard library, installed packages and /usr, whatever their types.
 
     Each suffix gives about as many files as any other, spread evenly over all that there are; at least `least`, or
     none. Fewer than `count` where the machine has no more.
@@ -126,7 +63,7 @@ def _walk(roots: Iterable[Path]) -> Iterator[Path]:
         except OSError:
             continue
         todo += [e for e in reversed(entries) if e.name not in _SKIPPED and not e.is_symlink() and e.is_dir()]
-        yield from (e for e in entries if e.suffix in SUFFIXES and not e.is_symlink() and e.is_file() and _fits(e))
+        yield from (e for e in entries if e.suffix and not e.is_symlink() and e.is_file() and _fits(e))
 
 
 def _fits(path: Path) -> bool:

@@ -71,7 +71,7 @@ class Kernel:
     plugin: str = ""
     wraps: type[Op] | None = None
 
-    @property
+    @cached_property
     def name(self) -> str:
         """`conv_im2col`: op in lower case and variant, as explain() and errors show it."""
         return f"{(self.wraps or self.op).__name__.lower()}_{self.variant}"

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
+from functools import cached_property
 from typing import Protocol, TypeAlias, TypeVar
 
 from aicore.errors import PluginError, UnsupportedError
@@ -51,7 +52,7 @@ class Candidate:
     note: str = ""
     settings: Settings = field(default_factory=dict)
 
-    @property
+    @cached_property
     def name(self) -> str:
         """`conv_im2col`, or `conv_im2col[block=64]` for a kernel with settings."""
         chosen = ",".join(f"{name}={value}" for name, value in self.settings.items())

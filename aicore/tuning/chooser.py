@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
 
 from aicore.config import Precision
 from aicore.ir import Op, TensorType
@@ -86,5 +87,11 @@ class Chooser:
 
 def considered(candidates: Sequence[Candidate]) -> str:
     """Digest of the candidates, in whatever order, and of the code behind each."""
-    text = "\n".join(sorted(f"{candidate.name} {source_digest(candidate.kernel)}" for candidate in candidates))
+    return _digest(frozenset((candidate.name, source_digest(candidate.kernel)) for candidate in candidates))
+
+
+@lru_cache(maxsize=1024)
+def _digest(candidates: frozenset[tuple[str, str]]) -> str:
+    """Networks repeat their ops, and so their candidates."""
+    text = "\n".join(sorted(f"{name} {source}" for name, source in candidates))
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -14,6 +14,7 @@ from aicore_int8_quant.observers import NonFinite, observer_class
 from aicore_int8_quant.passes.annotate import Annotate
 from aicore_int8_quant.passes.calibrate import Calibrate, Data, as_feeds
 from aicore_int8_quant.passes.dynamic import QuantizeDynamic, QuantizeWeightsOnly
+from aicore_int8_quant.passes.equalize import Equalize
 from aicore_int8_quant.passes.insert import InsertQdq
 from aicore_int8_quant.passes.share import ResolveSharing
 from aicore_int8_quant.passes.weights import CheckBiases, QuantizeWeights
@@ -51,12 +52,13 @@ def quantize(
     graph = prepared(model if isinstance(model, Graph) else load(model, registry=registry), registry)
     options = Options(method, per_channel, tuple(exclude), non_finite, dict(method_options or {}))
     job = Job(options, Data(lambda: as_feeds(graph, data), data), registry, progress)
-    return finish(graph, job, [Annotate(job), Calibrate(job)])
+    equalized, _ = run_all(graph, [Annotate(job), Calibrate(job), Equalize(job)], registry)
+    return finish(equalized, job)
 
 
-def finish(graph: Graph, job: Job, first: Sequence[Pass]) -> QuantizedModel:
-    """The rest of the way, once `first` has filled in specs and observers."""
-    passes = [*first, ResolveSharing(job), QuantizeWeights(job), CheckBiases(job), InsertQdq(job)]
+def finish(graph: Graph, job: Job) -> QuantizedModel:
+    """The rest of the way, once specs and observers are there."""
+    passes = [ResolveSharing(job), QuantizeWeights(job), CheckBiases(job), InsertQdq(job)]
     result, _ = run_all(graph, passes, job.registry)
     return QuantizedModel(result, graph, job)
 

@@ -35,9 +35,9 @@ class Options:
     non_finite: NonFinite = "raise"
     method_options: Mapping[str, Any] = field(default_factory=dict)
 
-    def observer(self, name: str) -> Observer:
-        """A new observer for a tensor. Raises CalibrationError for an unknown method or option."""
-        return observer_class(self.method)(name, non_finite=self.non_finite, **self.method_options)
+    def observer(self, name: str, axis: int | None = None) -> Observer:
+        """A new observer for a tensor, or for its channels. Raises CalibrationError for an unknown method or option."""
+        return observer_class(self.method)(name, axis, self.non_finite, **self.method_options)
 
 
 @dataclass

@@ -129,7 +129,8 @@ __device__ __forceinline__ void store_result(const Epilogue &e, const Target &t,
 
 __device__ __forceinline__ std::int64_t result_at(const Sizes &s, std::int64_t group, std::int64_t row,
                                                   std::int64_t column) {
-    const std::int64_t image = row / s.positions;
+    // Of a product there is one image; and a division of 64 bits takes as long as finishing the result.
+    const std::int64_t image = row < s.positions ? 0 : unsigned(row) / unsigned(s.positions);
     return group * s.y_group + image * s.y_image + (row - image * s.positions) * s.y_row + column * s.y_column;
 }
 

@@ -31,7 +31,7 @@ struct Dp4aTile {
     static constexpr int kSlices = kSlices_, kDepth = kDepth_, kStages = kStages_, kBlocks = kBlocks_;
     static constexpr int kRows = 4 * kTall * kWarpsDown, kColumns = 8 * kWide * kWarpsAcross;
     static constexpr int kThreads = 32 * kWarpsDown * kWarpsAcross * kSlices;
-    static constexpr int kStage = (kRows + kColumns) * kDepth, kShared = tile_bytes(kRows, kColumns, kStages * kStage);
+    static constexpr int kStage = (kRows + kColumns) * kDepth, kShared = tile_bytes<kRows, kColumns>(kStages * kStage);
     static_assert(kTall % 2 == 0 && kWide % 2 == 0, "two columns are in flight, and swizzles repeat after eight rows");
 };
 
@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks) gemm_dp4a(const
     INT8_SHARED(shared);
     auto *stages = reinterpret_cast<std::int8_t *>(shared);
     let_next_begin();
-    wait_for_previous();
+    if (kImages) wait_for_previous();  // a zero point is read at once
 
     const int thread = threadIdx.x, lane = thread % 32, down = lane / 8, across = lane % 8;
     const int slice = thread / 32 / kWarps, warp = thread / 32 % kWarps;
@@ -87,6 +87,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks) gemm_dp4a(const
         return *reinterpret_cast<const int4 *>(at_b[chunk] + 8 * j * kDepth);
     };
 
+    if (!kImages) wait_for_previous();
 #pragma unroll
     for (int stage = 0; stage < kStages - 1; stage++) {
         if (stage < share.count) {
@@ -95,6 +96,9 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks) gemm_dp4a(const
         }
         commit_copies();
     }
+    using Parameters = Known<Tile::kColumns>;
+    auto *known = reinterpret_cast<Parameters *>(shared + Tile::kShared - int(sizeof(Parameters)));
+    get_known<Tile::kColumns, Tile::kThreads>(g, p, known, thread);
     wait_for_copies<kStages - 2>();
     __syncthreads();
 
@@ -140,7 +144,6 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks) gemm_dp4a(const
     wait_for_copies<0>();
     __syncthreads();  // the sums take the place of the stages
     int *tile = reinterpret_cast<int *>(shared);
-    auto *columns = reinterpret_cast<Column *>(shared + Tile::kShared - Tile::kColumns * int(sizeof(Column)));
 #pragma unroll
     for (int turn = 0; turn < Tile::kSlices; turn++) {
         if (turn > 0) __syncthreads();
@@ -154,7 +157,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks) gemm_dp4a(const
             }
         }
     }
-    finish_tile<Tile::kRows, Tile::kColumns, Tile::kThreads>(g, p, tile, columns, thread);
+    finish_tile<Tile::kRows, Tile::kColumns, Tile::kThreads>(g, p, tile, known, thread);
 }
 
 template <class Tile, bool kImages>

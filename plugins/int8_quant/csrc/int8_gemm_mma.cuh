@@ -37,7 +37,7 @@ struct MmaTile {
     static constexpr int kDepth = kDepth_, kStages = kStages_, kBlocks = kBlocks_;
     static constexpr int kThreads = 32 * kWarpsDown * kWarpsAcross;
     static constexpr int kTall = kRows / kWarpsDown, kWide = kColumns / kWarpsAcross;  // of a warp
-    static constexpr int kStage = (kRows + kColumns) * kDepth, kShared = tile_bytes(kRows, kColumns, kStages * kStage);
+    static constexpr int kStage = (kRows + kColumns) * kDepth, kShared = tile_bytes<kRows, kColumns>(kStages * kStage);
 };
 
 template <class Tile, bool kImages, bool kUnsigned>
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks) gemm_mma(const 
     INT8_SHARED(shared);
     auto *stages = reinterpret_cast<std::int8_t *>(shared);
     let_next_begin();
-    wait_for_previous();
+    if (kImages) wait_for_previous();  // a zero point is read at once
 
     const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
     const int row = warp / Tile::kWarpsAcross * Tile::kTall, column = warp % Tile::kWarpsAcross * Tile::kWide;
@@ -66,11 +66,15 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks) gemm_mma(const 
         copies_b.begin(g.s, stages + stage * Tile::kStage + Tile::kRows * kDepth);
     };
 
+    if (!kImages) wait_for_previous();
 #pragma unroll
     for (int stage = 0; stage < kStages - 1; stage++) {
         if (stage < share.count) begin(stage);
         commit_copies();
     }
+    using Parameters = Known<Tile::kColumns>;
+    auto *known = reinterpret_cast<Parameters *>(shared + Tile::kShared - int(sizeof(Parameters)));
+    get_known<Tile::kColumns, Tile::kThreads>(g, p, known, thread);
     wait_for_copies<kStages - 2>();
     __syncthreads();
 
@@ -122,7 +126,6 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks) gemm_mma(const 
     wait_for_copies<0>();
     __syncthreads();  // the sums take the place of the stages
     int *tile = reinterpret_cast<int *>(shared);
-    auto *columns = reinterpret_cast<Column *>(shared + Tile::kShared - Tile::kColumns * int(sizeof(Column)));
 #pragma unroll
     for (int i = 0; i < kDown; i++) {
 #pragma unroll
@@ -132,7 +135,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks) gemm_mma(const 
             *reinterpret_cast<int2 *>(to + 8 * pitch_of(Tile::kColumns)) = make_int2(sums[i][j][2], sums[i][j][3]);
         }
     }
-    finish_tile<Tile::kRows, Tile::kColumns, Tile::kThreads>(g, p, tile, columns, thread);
+    finish_tile<Tile::kRows, Tile::kColumns, Tile::kThreads>(g, p, tile, known, thread);
 #endif
 }
 

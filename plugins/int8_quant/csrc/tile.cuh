@@ -19,9 +19,17 @@ __host__ __device__ constexpr int pitch_of(int columns) { return columns + 8; }
 
 __host__ __device__ constexpr int larger(int a, int b) { return a > b ? a : b; }
 
-// Bytes of shared memory: stages of the operands, then in their place the sums; behind both, what columns have.
-__host__ __device__ constexpr int tile_bytes(int rows, int columns, int stage_bytes) {
-    return larger(rows * pitch_of(columns) * 4, stage_bytes) + columns * int(sizeof(Column));
+// What finishing a tile reads besides its sums: read while the first stage is on its way, not when the last has come.
+template <int kColumns>
+struct alignas(16) Known {
+    Column columns[kColumns];
+    Target target;
+};
+
+// Bytes of shared memory: stages of the operands, then in their place the sums; behind both, what is Known.
+template <int kRows, int kColumns>
+__host__ __device__ constexpr int tile_bytes(int stage_bytes) {
+    return larger(kRows * pitch_of(kColumns) * 4, stage_bytes) + int(sizeof(Known<kColumns>));
 }
 
 struct Place {
@@ -51,20 +59,23 @@ __device__ __forceinline__ Share share_of(const Sizes &s, int stage_depth) {
     return {first, left < 0 ? 0 : left < each ? left : each};
 }
 
-// The sums of one place in all blocks of the cluster.
-__device__ __forceinline__ int4 joined(int *tile, int at, int blocks) {
-    int4 sum = *reinterpret_cast<const int4 *>(tile + at);
+// Adds what the other blocks of the cluster have in the same places, `step` words apart.
+template <int kCount>
+__device__ __forceinline__ void join(int4 (&sums)[kCount], int *from, int step, int count, int blocks) {
 #if INT8_CLUSTERS
-    if (blocks == 1) return sum;
     namespace cg = cooperative_groups;
-    const int self = int(cg::this_cluster().block_rank());
+    const int self = blocks > 1 ? int(cg::this_cluster().block_rank()) : 0;
     for (int other = 0; other < blocks; other++) {
         if (other == self) continue;
-        const int4 more = *reinterpret_cast<const int4 *>(cg::this_cluster().map_shared_rank(tile, other) + at);
-        sum = make_int4(sum.x + more.x, sum.y + more.y, sum.z + more.z, sum.w + more.w);
+        const int *there = cg::this_cluster().map_shared_rank(from, other);
+#pragma unroll
+        for (int i = 0; i < kCount; i++) {
+            if (i >= count) continue;
+            const int4 more = *reinterpret_cast<const int4 *>(there + i * step), sum = sums[i];
+            sums[i] = make_int4(sum.x + more.x, sum.y + more.y, sum.z + more.z, sum.w + more.w);
+        }
     }
 #endif
-    return sum;
 }
 
 __device__ __forceinline__ void wait_for_cluster(int blocks) {
@@ -101,39 +112,108 @@ __device__ __forceinline__ void store_four(const Gemm &g, const Target &t, const
     if (wide) *reinterpret_cast<std::uint32_t *>(static_cast<std::int8_t *>(e.out) + at) = codes;
 }
 
+// Fills `known`; a barrier must follow before it is read.
+template <int kColumns, int kThreads>
+__device__ __forceinline__ void get_known(const Gemm &g, const Place &p, Known<kColumns> *known, int thread) {
+    const Sizes &s = g.s;
+    if (g.partial != nullptr) return;
+    for (int i = thread; i < kColumns; i += kThreads) {
+        const std::int64_t column = p.column + i < s.columns ? p.column + i : s.columns - 1;
+        known->columns[i] = column_of(g.e, p.group * s.columns + column, p.group * s.column_group + column);
+    }
+    if (thread == 0) known->target = target_of(g.e);
+}
+
+// Whether results are whole words of codes, row by row, by no more than scale, clamp and rounding: the usual case.
+__device__ __forceinline__ bool is_usual(const Gemm &g) {
+    const Sizes &s = g.s;
+    const EpilogueParams &p = g.e.p;
+    const bool bytes = p.out_type == kInt8 || p.out_type == kUint8;
+    const bool words = s.y_column == 1 && (s.columns | s.y_row | s.y_group | s.y_image) % 4 == 0;
+    return bytes && words && g.e.addend == nullptr && g.e.row_sums == nullptr && p.activation <= kClip;
+}
+
+// Rows `first` and `rows - 1` more of the tile, of all blocks of the cluster. A thread keeps its four columns.
+template <int kColumns, int kThreads>
+__device__ __forceinline__ void finish_usual(const Gemm &g, const Place &p, int *tile, const Known<kColumns> *known,
+                                             int first, int rows, int blocks, int thread) {
+    constexpr int kPitch = pitch_of(kColumns), kWide = kColumns / 4, kDown = kThreads / kWide, kTurn = 4;
+    static_assert(kThreads % kWide == 0, "a thread stays in its columns");
+    const Sizes &s = g.s;
+    const int x = thread % kWide * 4;
+    if (p.column + x >= s.columns) return;
+    const Target t = known->target;
+    Column own[4];
+    for (int i = 0; i < 4; i++) own[i] = known->columns[x + i];
+    auto *out = static_cast<std::int8_t *>(g.e.out);
+    for (int y = thread / kWide; y < rows; y += kTurn * kDown) {
+        const int left = (rows - y + kDown - 1) / kDown;
+        int *from = tile + (first + y) * kPitch + x;
+        int4 sums[kTurn];
+#pragma unroll
+        for (int i = 0; i < kTurn; i++)
+            if (i < left) sums[i] = *reinterpret_cast<const int4 *>(from + i * kDown * kPitch);
+        if (blocks > 1) join(sums, from, kDown * kPitch, left, blocks);
+#pragma unroll
+        for (int i = 0; i < kTurn; i++) {
+            const int row = p.row + first + y + i * kDown;
+            if (i >= left || row >= s.rows) continue;
+            const int four[4] = {sums[i].x, sums[i].y, sums[i].z, sums[i].w};
+            std::uint32_t codes = 0;
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                const int sum = wrapped(unsigned(four[j]) + unsigned(own[j].base));
+                const float real = clamp_of(g.e.p, t, __fmul_rn(__int2float_rn(sum), own[j].scale));
+                codes |= (std::uint32_t(code_of(real, t)) & 255u) << (8 * j);
+            }
+            *reinterpret_cast<std::uint32_t *>(out + result_at(s, p.group, row, p.column + x)) = codes;
+        }
+    }
+}
+
+// The same for every kind of result.
+template <int kColumns, int kThreads>
+__device__ __forceinline__ void finish_any(const Gemm &g, const Place &p, int *tile, const Known<kColumns> *known,
+                                           int first, int rows, int blocks, int thread) {
+    const Sizes &s = g.s;
+    const Target t = known->target;
+    const bool by_row = s.y_column == 1, bytes = g.e.p.out_type == kInt8 || g.e.p.out_type == kUint8;
+    const bool aligned = by_row && bytes && (s.y_row | s.y_group | s.y_image) % 4 == 0;
+    for (int i = thread; i < rows * kColumns / 4; i += kThreads) {
+        const int y = first + (by_row ? i / (kColumns / 4) : i % rows);
+        const int x = 4 * (by_row ? i % (kColumns / 4) : i / rows);
+        const int left = int(s.columns) - (p.column + x);
+        if (p.row + y >= s.rows || left <= 0) continue;
+        int *from = tile + y * pitch_of(kColumns) + x;
+        int4 four[1] = {*reinterpret_cast<const int4 *>(from)};
+        if (blocks > 1) join(four, from, 0, 1, blocks);
+        const int sums[4] = {four[0].x, four[0].y, four[0].z, four[0].w};
+        const bool wide = aligned && left >= 4;
+        store_four(g, t, known->columns + x, sums, p, p.row + y, p.column + x, left < 4 ? left : 4, wide);
+    }
+}
+
 // Finishes the tile whose sums lie in shared memory, with `pitch_of(kColumns)` words to a row.
 template <int kRows, int kColumns, int kThreads>
-__device__ __forceinline__ void finish_tile(const Gemm &g, const Place &p, int *tile, Column *columns, int thread) {
+__device__ __forceinline__ void finish_tile(const Gemm &g, const Place &p, int *tile, const Known<kColumns> *known,
+                                            int thread) {
     const Sizes &s = g.s;
-    constexpr int kPitch = pitch_of(kColumns);
     if (g.partial != nullptr) {
         __syncthreads();
         for (int i = thread; i < kRows * kColumns; i += kThreads) {
             const int row = p.row + i / kColumns, column = p.column + i % kColumns;
             if (row >= s.rows || column >= s.columns) continue;
             std::int32_t *to = g.partial + (p.group * s.rows + row) * s.columns + column;
-            atomicAdd(to, tile[i / kColumns * kPitch + i % kColumns]);
+            atomicAdd(to, tile[i / kColumns * pitch_of(kColumns) + i % kColumns]);
         }
         return;
     }
-    for (int i = thread; i < kColumns; i += kThreads) {
-        const std::int64_t column = p.column + i < s.columns ? p.column + i : s.columns - 1;
-        columns[i] = column_of(g.e, p.group * s.columns + column, p.group * s.column_group + column);
-    }
-    const int blocks = int(gridDim.z);
+    const int blocks = int(gridDim.z), rows = kRows / blocks, first = int(blockIdx.z) * rows;
     wait_for_cluster(blocks);
-    const Target t = target_of(g.e);
-    const bool by_row = s.y_column == 1, bytes = g.e.p.out_type == kInt8 || g.e.p.out_type == kUint8;
-    const bool aligned = by_row && bytes && (s.y_row | s.y_group | s.y_image) % 4 == 0;
-    const int rows = kRows / blocks, first = int(blockIdx.z) * rows;
-    for (int i = thread; i < rows * kColumns / 4; i += kThreads) {
-        const int y = first + (by_row ? i / (kColumns / 4) : i % rows);
-        const int x = 4 * (by_row ? i % (kColumns / 4) : i / rows);
-        const int left = int(s.columns) - (p.column + x);
-        if (p.row + y >= s.rows || left <= 0) continue;
-        const int4 four = joined(tile, y * kPitch + x, blocks);
-        const int sums[4] = {four.x, four.y, four.z, four.w};
-        store_four(g, t, columns + x, sums, p, p.row + y, p.column + x, left < 4 ? left : 4, aligned && left >= 4);
+    if (is_usual(g)) {
+        finish_usual<kColumns, kThreads>(g, p, tile, known, first, rows, blocks, thread);
+    } else {
+        finish_any<kColumns, kThreads>(g, p, tile, known, first, rows, blocks, thread);
     }
     if (blocks > 1) wait_for_cluster(blocks);  // nobody leaves while others read its sums
 }

@@ -15,12 +15,13 @@ from aicore_cpu_numpy.workers import run_tasks
 Array = np.ndarray[Any, Any]
 Call: TypeAlias = Callable[[], Any]
 
-PARALLEL = 250e-6
+PARALLEL = 200e-6
 """Seconds of one thread that are worth sharing.
 
-Measured on 130 convolutions: two threads break even with one at 200 to 280 microseconds, and take 0.65 of its time for
-what takes it more than a millisecond. To hand a task over and to wait for it takes 20 to 50, and then they get in each
-other's way: who finds the interpreter's lock taken, if only for a microsecond, sleeps for 20.
+Measured on 156 convolutions: alone, two threads break even with one at 200 to 300 microseconds, and take 0.65 of its
+time for what takes it more than a millisecond; in whole networks 200 is no worse than 250. To hand a task over and to
+wait for it takes 20 to 50, and then they get in each other's way: who finds the interpreter's lock taken, if only for a
+microsecond, sleeps for 20.
 """
 HEAD_START = 25e-6
 """Seconds from handing a task over until its thread begins."""

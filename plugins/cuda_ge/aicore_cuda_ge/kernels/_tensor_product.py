@@ -130,7 +130,7 @@ def estimate(op: Op, *types: TensorType | None, tile: str = "64x64", split: int 
     work = tensor.Work(
         *(dtype, product.entries, product.rows, product.columns, product.inner),
         a.nbytes(dtype) + b.nbytes(dtype) + results,
-        is_rare(product.activation),
+        is_rare(product),
     )
     packing = 0.0 if a.is_ready(dtype) else pack_seconds(a.nbytes(dtype))
     return packing + tensor.seconds(work, tile, split)

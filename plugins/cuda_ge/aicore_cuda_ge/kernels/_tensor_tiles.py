@@ -12,23 +12,20 @@ from aicore_cuda_ge.kernels._product_times import LARGE_CLUSTER, LARGE_CLUSTER_S
 
 SPLITS = (1, 2, 4, 8)
 """Blocks that may share the inner axis of a tile; a cluster of more is not portable."""
-L2_BYTES_EACH_SECOND = 3.7e12
-"""As measured with tiles of 128 x 128 in tf32."""
+L2_BYTES_EACH_SECOND = 6.2e12
 STAGE_BYTES = 128
 """Of a row of a or b, in a stage."""
 TF32 = "tf32"
 _FLOPS_EACH_MULTIPROCESSOR = {"float32": 225e12 / 132, "float16": 620e12 / 132, "bfloat16": 620e12 / 132}
 """What mma.sync reaches on an H200; float32 in tf32."""
 _NAMES = {"float32": TF32}
-_FILL_SECONDS = 1.3e-6
-"""Of a wave of blocks, before the first product: the first stages arrive."""
-_TAIL_FLOPS, _RARE_TAIL_FLOPS = 300, 600
+_FILL_SECONDS = 0.1e-6
+"""Of a wave of blocks, before the first product; most of it passes while others compute."""
+_TAIL_FLOPS, _RARE_TAIL_FLOPS = 300, 560
 """Of a result, beside its products: to store it; the second with exponentials and their like."""
-_LARGE_WARPS = 8
-"""Large clusters of so large blocks run one block at a time."""
-_JOIN_SECONDS = 0.7e-6
-"""Two barriers of a cluster."""
-_JOIN_BYTES_EACH_SECOND = 40e9
+_JOIN_SECONDS = 0.33e-6
+"""Of a cluster, each time that it doubles: its blocks begin and meet together."""
+_JOIN_BYTES_EACH_SECOND = 20e9
 """Of sums that blocks of one multiprocessor read from each other's shared memory."""
 
 
@@ -36,7 +33,7 @@ _JOIN_BYTES_EACH_SECOND = 40e9
 class Tile:
     """index: in the list of graph_executor/kernels/tensor/launch.cuh. rows, columns: of y.
 
-    warps, shared_bytes, resident: of a block, and blocks that a multiprocessor holds at once. rate: share of its
+    warps, shared_bytes: of a block. resident: blocks that a multiprocessor holds at once. rate: share of its
     arithmetic that it reaches when it holds them all; alone: when it holds one.
     """
 
@@ -51,20 +48,22 @@ class Tile:
 
 
 TILES = {
-    "128x128": Tile(0, 128, 128, 4, 110_592, 2, 0.75, 0.5),
-    "128x64": Tile(1, 128, 64, 4, 82_944, 2, 0.62, 0.4),
-    "64x64": Tile(2, 64, 64, 4, 73_728, 3, 0.5, 0.25),
-    "64x64x2": Tile(3, 64, 64, 8, 73_728, 2, 0.5, 0.3),
-    "32x64x2": Tile(4, 32, 64, 4, 55_296, 3, 0.38, 0.2),
-    "32x32x4": Tile(5, 32, 32, 4, 36_864, 4, 0.25, 0.12),
-    "128x256": Tile(6, 128, 256, 8, 165_888, 1, 0.75, 0.75),
+    "128x128": Tile(0, 128, 128, 4, 110_592, 2, 0.65, 0.42),
+    "128x64": Tile(1, 128, 64, 4, 82_944, 2, 0.48, 0.31),
+    "64x64": Tile(2, 64, 64, 4, 73_728, 3, 0.48, 0.37),
+    "64x64x2": Tile(3, 64, 64, 8, 73_728, 1, 0.42, 0.42),
+    "32x64x2": Tile(4, 32, 64, 4, 55_296, 2, 0.32, 0.27),
+    "32x32x4": Tile(5, 32, 32, 4, 36_864, 3, 0.26, 0.20),
 }
 """By rows x columns and, if there are several, slices."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """A batch of products. moved: bytes that are read and written at least. rare: an activation of exponentials follows."""
+    """A batch of products.
+
+    moved: bytes that are read and written at least. rare: an activation with exponentials or their like follows.
+    """
 
     dtype: str
     batch: int
@@ -119,12 +118,13 @@ def seconds(work: Work, name: str, split: int) -> float:
     one = results * (2.0 * length + tail) / _FLOPS_EACH_MULTIPROCESSOR[work.dtype]
     large = split >= LARGE_CLUSTER
     busiest = math.ceil(blocks / (facts.multiprocessors * (LARGE_CLUSTER_SHARE if large else 1.0)))
-    resident, rate = (1, tile.alone) if large and tile.warps >= _LARGE_WARPS else (tile.resident, tile.rate)
+    resident, rate = (1, tile.alone) if split > LARGE_CLUSTER else (tile.resident, tile.rate)
+    if 1 < busiest < resident:
+        busiest = resident  # early blocks fill the multiprocessors that are free first, not evenly
     waves, rest = divmod(busiest, resident)
-    taken = waves * resident * one / rate
-    if rest:
-        taken += rest * one / min(rate, tile.alone * rest)
+    last = rest * one / min(rate, tile.alone * rest) if rest else 0.0
+    taken = waves * resident * one / rate + last
     read = blocks * (tile.rows + tile.columns) * length * item_bytes(work.dtype)
     taken = max(taken, read / L2_BYTES_EACH_SECOND, work.moved / BYTES_EACH_SECOND)
-    join = _JOIN_SECONDS + 4 * busiest * results / _JOIN_BYTES_EACH_SECOND if split > 1 else 0.0
+    join = _JOIN_SECONDS * math.log2(split) + 4 * busiest * results / _JOIN_BYTES_EACH_SECOND if split > 1 else 0.0
     return LAUNCH_SECONDS + (waves + bool(rest)) * _FILL_SECONDS + taken + join

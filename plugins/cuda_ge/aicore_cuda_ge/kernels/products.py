@@ -1,9 +1,9 @@
 """Matrix products with what follows them, by the kernels of graph_executor/kernels/gemm*.cu.
 
-tiled: tiles of many sizes in shared memory, of a that a launch turned first where that pays. rows: at most 8 rows, or columns, as fast as memory. tensor: float16 and
-bfloat16 on tensor cores, which add up in float32; tf32: float32 on tensor cores, where that was asked for. narrow:
-float16 and bfloat16 as float32. blocked: any type. reference: one thread for each result. cublas, cublas_tf32: by
-cuBLASLt; there are such kernels only where that library is installed.
+tiled: tiles of many sizes in shared memory, of a that a launch turned first where that pays. rows: at most 8 rows, or
+columns, as fast as memory. tensor: float16 and bfloat16 on tensor cores, which add up in float32; tf32: float32 on
+tensor cores, where that was asked for. narrow: float16 and bfloat16 as float32. blocked: any type. reference: one
+thread for each result. cublas, cublas_tf32: by cuBLASLt; there are such kernels only where that library is installed.
 """
 
 from __future__ import annotations

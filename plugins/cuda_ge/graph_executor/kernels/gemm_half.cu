@@ -13,27 +13,27 @@ int launch_narrow(void *const *pointers, const Gemm &gemm, cudaStream_t stream) 
     return launch_gemm_tile<T, TILE, Along::kNone, Along::kNone>(pointers, gemm, stream);
 }
 
-using Large = Tile<4, 2, 8, 8, 8, 3, 2>;
-using Small = Tile<2, 2, 8, 4, 16, 3, 4>;
+using Large = Tile<2, 2, 8, 8, 16, 3, 2>;
+using Small = Tile<2, 1, 4, 8, 32, 3, 2, 4>;
 
-int gemm_128x128_float16(void *const *pointers, const Gemm &gemm, cudaStream_t stream) {
+int gemm_64x128_float16(void *const *pointers, const Gemm &gemm, cudaStream_t stream) {
     return launch_narrow<__half, Large>(pointers, gemm, stream);
 }
-AICORE_KERNEL(gemm_128x128_float16, Gemm, 3, gemm_128x128_float16);
+AICORE_KERNEL(gemm_64x128_float16, Gemm, 3, gemm_64x128_float16);
 
-int gemm_64x64_float16(void *const *pointers, const Gemm &gemm, cudaStream_t stream) {
+int gemm_32x64x4_float16(void *const *pointers, const Gemm &gemm, cudaStream_t stream) {
     return launch_narrow<__half, Small>(pointers, gemm, stream);
 }
-AICORE_KERNEL(gemm_64x64_float16, Gemm, 3, gemm_64x64_float16);
+AICORE_KERNEL(gemm_32x64x4_float16, Gemm, 3, gemm_32x64x4_float16);
 
-int gemm_128x128_bfloat16(void *const *pointers, const Gemm &gemm, cudaStream_t stream) {
+int gemm_64x128_bfloat16(void *const *pointers, const Gemm &gemm, cudaStream_t stream) {
     return launch_narrow<__nv_bfloat16, Large>(pointers, gemm, stream);
 }
-AICORE_KERNEL(gemm_128x128_bfloat16, Gemm, 3, gemm_128x128_bfloat16);
+AICORE_KERNEL(gemm_64x128_bfloat16, Gemm, 3, gemm_64x128_bfloat16);
 
-int gemm_64x64_bfloat16(void *const *pointers, const Gemm &gemm, cudaStream_t stream) {
+int gemm_32x64x4_bfloat16(void *const *pointers, const Gemm &gemm, cudaStream_t stream) {
     return launch_narrow<__nv_bfloat16, Small>(pointers, gemm, stream);
 }
-AICORE_KERNEL(gemm_64x64_bfloat16, Gemm, 3, gemm_64x64_bfloat16);
+AICORE_KERNEL(gemm_32x64x4_bfloat16, Gemm, 3, gemm_32x64x4_bfloat16);
 
 }  // namespace

@@ -10,11 +10,6 @@ int gemm_64x128x2(void *const *pointers, const Gemm &gemm, cudaStream_t stream) 
 }
 AICORE_KERNEL(gemm_64x128x2, Gemm, 3, gemm_64x128x2);
 
-int gemm_64x64x4(void *const *pointers, const Gemm &gemm, cudaStream_t stream) {
-    return launch_gemm_float<Tile<2, 1, 8, 8, 32, 3, 2, 4>>(pointers, gemm, stream);
-}
-AICORE_KERNEL(gemm_64x64x4, Gemm, 3, gemm_64x64x4);
-
 int gemm_32x64x4(void *const *pointers, const Gemm &gemm, cudaStream_t stream) {
     return launch_gemm_float<Tile<2, 1, 4, 8, 32, 3, 2, 4>>(pointers, gemm, stream);
 }

@@ -68,7 +68,6 @@ int run_tensor(std::int64_t tile, const Problem &p, int rows, std::int64_t batch
         case 3: return run_tensor_tile<tensor::TileNumber<3>::Type>(p, rows, batch, split);
         case 4: return run_tensor_tile<tensor::TileNumber<4>::Type>(p, rows, batch, split);
         case 5: return run_tensor_tile<tensor::TileNumber<5>::Type>(p, rows, batch, split);
-        case 6: return run_tensor_tile<tensor::TileNumber<6>::Type>(p, rows, batch, split);
         default: return 1;
     }
 }

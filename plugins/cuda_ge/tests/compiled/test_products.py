@@ -15,13 +15,14 @@ from aicore.ops.fused_linear import GemmAct, MatMulAdd, MatMulAddAct
 from aicore.ops.matmul import Gemm, MatMul
 from aicore.runtime import ReferenceEvaluator, type_of
 from aicore_cpu_numpy.kernels import all_kernels
+from aicore_cuda_ge.kernels import _packing, products
 from aicore_cuda_ge.kernels import _product_times as times
-from aicore_cuda_ge.kernels import products
 from aicore_cuda_ge.kernels._machine import Machine
 
 Array = np.ndarray[Any, Any]
-FILES = tuple(
-    f"kernels/gemm_{name}.cu" for name in ("large", "medium", "small", "sliced", "rows", "simple", "reduce", "half")
+FILES = (
+    *(f"kernels/gemm_{name}.cu" for name in ("large", "medium", "small", "sliced", "rows", "simple", "reduce", "half")),
+    "kernels/tensor/pack.cu",
 )
 OLDER = Machine(multiprocessors=68, capability=80, shared_bytes=100 << 10)
 
@@ -41,6 +42,7 @@ def _without_clusters(monkeypatch: pytest.MonkeyPatch, recorded: Any) -> None:
     monkeypatch.setattr(products, "machine", lambda: OLDER)
     monkeypatch.setattr(times, "machine", lambda: OLDER)
     monkeypatch.setattr(products, "compiled", recorded)
+    monkeypatch.setattr(_packing, "compiled", recorded)
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +98,7 @@ def test_samples(kernel: Kernel, host: Any, exact: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "plan", ["128x256/1", "128x128/1", "64x128/2", "64x64/4", "64x128x2/1", "64x64x4/2", "32x64x4/4", "32x32x4/8"]
+    "plan", ["128x256/1", "128x256/1/packed", "64x128/2", "64x128x2/1", "64x128x2/2", "32x64x4/4", "32x32x4/8"]
 )
 @pytest.mark.parametrize(("trans_a", "trans_b"), [(0, 0), (0, 1), (1, 0), (1, 1)])
 @pytest.mark.parametrize("sizes", [(132, 136, 72), (129, 132, 70), (33, 261, 37)], ids=str)
@@ -111,7 +113,7 @@ def test_tiles(plan: str, trans_a: int, trans_b: int, sizes: tuple[int, ...], ho
     check(found, exact(op, *operands), inner)
 
 
-@pytest.mark.parametrize("plan", ["64x64/1", "32x32x4/2", "128x128/2"])
+@pytest.mark.parametrize("plan", ["64x128/1", "32x32x4/2", "64x128x2/2", "128x256/1/packed"])
 @pytest.mark.parametrize(
     ("a", "b", "bias"),
     [

@@ -142,6 +142,17 @@ def test_a_bound_program_outlives_its_graph(host: Host) -> None:
     assert found.evictions >= 2
 
 
+def test_with_room_for_one_graph_each_run_captures_once(host: Host) -> None:
+    plugin = host.plugin(graphs=1)
+    program = host.compiled(plugin, sums(1))
+    pairs = [(Foreign(aligned(i, i, i, i)), Foreign(aligned(0, 0, 0, 0))) for i in range(3)]
+    bound = [program.bind({"x": x}, {"y": y}) for x, y in pairs]
+    for run in 2 * bound:
+        run()
+    found = plugin.launched[-1].statistics()
+    assert (found.captures, found.replays, found.evictions, found.kept) == (9, 6, 8, 1)
+
+
 def test_graphs_that_run_stay_longer(host: Host) -> None:
     program = host.compiled(host.plugin(graphs=2), sums(1))
     pairs = [(Foreign(aligned(i, i, i, i)), Foreign(aligned(0, 0, 0, 0))) for i in range(3)]

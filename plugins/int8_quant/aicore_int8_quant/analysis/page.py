@@ -80,8 +80,8 @@ def _curve(analysis: Analysis) -> dict[str, Any]:
     places = [
         {
             **point,
-            "x": round(20 + 440 * math.sqrt(point["count"] / most), 1),
-            "y": round(120 - 100 * (point["metric"] - low) / span, 1),
+            "x": round(56 + 408 * math.sqrt(point["count"] / most), 1),
+            "y": round(120 - 100 * (point["metric"] - low) / span, 1) if high > low else 70.0,
         }
         for point in points
     ]

@@ -174,10 +174,12 @@ def _direct(op: type[Op], wraps: type[Op] | None) -> Kernel:
 
 
 def _kernels_of(op: type[Op], wraps: type[Op] | None) -> tuple[Kernel, ...]:
+    """wgmma takes neither channels first nor the zero point of a weight, which QLinearConv always has."""
+    by_rows = wraps is not None and wraps is not QLinearConv
     return (
         _tiled(op, wraps, "dp4a", tiles.DP4A_IMAGES, reason_against, tiles.dp4a_seconds),
         _tiled(op, wraps, "mma", tiles.MMA, mma_reason, tiles.mma_seconds),
-        _tiled(op, wraps, "wgmma", tiles.WGMMA, wgmma_reason, products.wgmma_seconds, splits=(1,)),
+        *((_tiled(op, wraps, "wgmma", tiles.WGMMA, wgmma_reason, products.wgmma_seconds, (1,)),) if by_rows else ()),
         _direct(op, wraps),
     )
 

@@ -35,6 +35,8 @@ from aicore_int8_quant.ops.linear import Int8Linear, Int8MatMul
 
 Types = Sequence["TensorType | None"]
 OPS: tuple[type[Op], ...] = (MatMulInteger, QLinearMatMul, Int8MatMul)
+WGMMA_OPS: tuple[type[Op], ...] = (MatMulInteger, Int8MatMul)
+"""The zero point of a weight, which QLinearMatMul always has, is known to be 0 only once it is fused."""
 LARGEST = 2**31 - 1
 _MOST_GROUPS = 65535
 
@@ -316,5 +318,5 @@ def _kernel(
 KERNELS: tuple[Kernel, ...] = (
     *(_kernel(op, "dp4a", tiles.DP4A, reason_against, tiles.dp4a_seconds) for op in OPS),
     *(_kernel(op, "mma", tiles.MMA, mma_reason, tiles.mma_seconds) for op in OPS),
-    *(_kernel(op, "wgmma", tiles.WGMMA, wgmma_reason, wgmma_seconds, splits=(1,)) for op in OPS),
+    *(_kernel(op, "wgmma", tiles.WGMMA, wgmma_reason, wgmma_seconds, splits=(1,)) for op in WGMMA_OPS),
 )

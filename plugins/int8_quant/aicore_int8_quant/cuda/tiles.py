@@ -38,9 +38,9 @@ class Tile:
 
     @property
     def shared_bytes(self) -> int:
-        """Of shared memory: stages, and in their place sums with eight words more to a row; then columns."""
+        """Of shared memory: stages, and in their place sums with eight words more to a row; then what finishes them."""
         stages = self.stages * (self.rows + self.columns) * self.depth
-        return max(4 * self.rows * (self.columns + 8), stages) + 8 * self.columns
+        return max(4 * self.rows * (self.columns + 8), stages) + 8 * self.columns + 32
 
 
 DP4A = {

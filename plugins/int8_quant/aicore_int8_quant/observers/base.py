@@ -60,6 +60,18 @@ class Observer(ABC):
             self.ignored += other.ignored
             self._merge(other)
 
+    def joined(self, exponents: Array) -> Self:
+        """One observer of the whole tensor, as if channel c had been 2 ** exponents[c] times as large; exact.
+
+        exponents: int64, one for each channel. This observer stays as it is.
+        """
+        options = {**self.options(), "axis": None}
+        total = type(self)(self.tensor, **options)
+        total.ignored = self.ignored
+        if self.channels is not None:
+            self._join_into(total, exponents)
+        return total
+
     def qparams(self, to: Format | None = None) -> QParams:
         """Scale and zero point of what was seen; asymmetric int8 by default.
 
@@ -117,6 +129,9 @@ class Observer(ABC):
 
     @abstractmethod
     def _merge(self, other: Self) -> None: ...
+
+    @abstractmethod
+    def _join_into(self, total: Self, exponents: Array) -> None: ...
 
     @abstractmethod
     def _range(self, to: Format) -> tuple[Array, Array]: ...

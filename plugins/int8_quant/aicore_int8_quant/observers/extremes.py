@@ -30,6 +30,10 @@ class MinMax(Observer):
     def _merge(self, other: MinMax) -> None:
         self._widen(other._low, other._high)
 
+    def _join_into(self, total: MinMax, exponents: Array) -> None:
+        low, high = np.ldexp(self._low, exponents), np.ldexp(self._high, exponents)
+        total._widen(low.min(keepdims=True), high.max(keepdims=True))
+
     def _widen(self, low: Array, high: Array) -> None:
         if not self._low.size:
             self._low, self._high = low, high
@@ -82,6 +86,11 @@ class MovingAverage(Observer):
     def _merge(self, other: MovingAverage) -> None:
         if other._average is not None:
             self._blend(*other._average, other._batches / (self._batches + other._batches), other._batches)
+
+    def _join_into(self, total: MovingAverage, exponents: Array) -> None:
+        if self._average is not None:
+            low, high = (np.ldexp(ends, exponents) for ends in self._average)
+            total._blend(low.min(keepdims=True), high.max(keepdims=True), 1, self._batches)
 
     def _blend(self, low: Array, high: Array, share: float, batches: int) -> None:
         if self._average is None:

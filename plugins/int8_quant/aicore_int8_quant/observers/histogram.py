@@ -95,6 +95,15 @@ class HistogramObserver(Observer):
             self.counts[channel] += copy.counts[0]
         self._low, self._high = np.minimum(self._low, other._low), np.maximum(self._high, other._high)
 
+    def _join_into(self, total: HistogramObserver, exponents: Array) -> None:
+        for channel, steps in enumerate(exponents):
+            one = type(self)(**total.options())
+            one.counts[0] = self.counts[channel]
+            one._exponents[0] = max(int(self._exponents[channel] + steps), _LOWEST)
+            one._low[0] = np.ldexp(self._low[channel], steps)
+            one._high[0] = np.ldexp(self._high[channel], steps)
+            total._merge(one)
+
     def _state(self) -> Any:
         channels = []
         for channel, counts in enumerate(self.counts):

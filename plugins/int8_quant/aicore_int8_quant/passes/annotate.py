@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -16,7 +17,7 @@ from aicore.ops.shape import Flatten, Identity, Reshape, Squeeze, Unsqueeze
 from aicore.ops.slicing import Slice
 from aicore.ops.softmax import Softmax
 from aicore.rewrite import Context
-from aicore_int8_quant.linear_nodes import LINEAR, linear_nodes, node_names, reason_against
+from aicore_int8_quant.linear_nodes import LINEAR, LinearNode, linear_nodes, node_names, reason_against
 from aicore_int8_quant.passes.base import JobPass
 from aicore_int8_quant.specs import Fixed, Plain, QSpec, Shared, fixed_range, settle
 
@@ -51,7 +52,8 @@ class Annotate(JobPass):
         job = self.job
         job.kept = {node: reason for node in graph.nodes if (reason := self._reason(node)) is not None}
         job.linear = [one for one in linear_nodes(graph) if one.node not in job.kept]
-        wanted = {value for one in job.linear for value in (one.x, one.w, one.residual) if is_activation(value)}
+        wanted = {value for one in job.linear for value in (one.x, one.w) if is_activation(value)}
+        wanted |= _coded_residuals(graph, job.linear)
         for node in reversed(graph.nodes):
             if not wanted.isdisjoint(node.outputs):
                 wanted.update(passed_on(node))
@@ -82,6 +84,20 @@ def passed_on(node: Node) -> tuple[Value, ...]:
 def is_activation(value: Value | None) -> bool:
     """Whether it is a float32 tensor that is computed or given, not a constant."""
     return value is not None and value.constant is None and value.dtype == "float32"
+
+
+def _coded_residuals(graph: Graph, linear: Sequence[LinearNode]) -> set[Value]:
+    """Residuals that only int8 kernels read; one that a LayerNormalization reads, too, is added as the float it is.
+
+    Along the blocks of a transformer the same numbers are added to again and again, and each rounding would stay.
+    """
+    inside = {node for one in linear for node in one.nodes}
+    residuals = {one.residual for one in linear if one.residual is not None and is_activation(one.residual)}
+    read_in_float = {
+        value for node in graph.nodes if node not in inside and type(node.op) not in PASSING | {Concat}
+        for value in node.inputs if value in residuals
+    }  # fmt: skip
+    return residuals - read_in_float
 
 
 def _spec(node: Node) -> QSpec:

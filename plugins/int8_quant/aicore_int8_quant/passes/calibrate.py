@@ -16,6 +16,7 @@ from aicore.rewrite import Context
 from aicore_int8_quant.errors import CalibrationError
 from aicore_int8_quant.job import Feeds
 from aicore_int8_quant.passes.base import JobPass
+from aicore_int8_quant.passes.equalize import equalizable
 from aicore_int8_quant.specs import Plain
 
 Array = np.ndarray[Any, Any]
@@ -25,6 +26,8 @@ T = TypeVar("T")
 @dataclass(frozen=True, eq=False)
 class Calibrate(JobPass):
     """Observes the tensors with a Plain spec, batch by batch; nothing of a batch is kept.
+
+    Those that Equalize may scale are observed channel by channel, and are one tensor again behind it.
 
     max_bytes: of results held at a time. Where the tensors of one batch take more, the batch is run several times,
     each for some of them.
@@ -36,7 +39,8 @@ class Calibrate(JobPass):
     def apply(self, graph: Graph, ctx: Context) -> Graph:
         job = self.job
         wanted = [value for value, spec in job.specs.items() if isinstance(spec, Plain)]
-        job.observers = {value: job.options.observer(value.name) for value in wanted}
+        by_channel = equalizable(graph, job)
+        job.observers = {v: job.options.observer(v.name, 1 if v in by_channel else None) for v in wanted}
         if not wanted:
             return graph
         seen = 0

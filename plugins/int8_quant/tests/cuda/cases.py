@@ -163,5 +163,37 @@ def convolutions(count: int, seed: int = 0) -> Iterator[Case]:
         yield convolution(rng, int(rng.integers(1, 3)), channels, size, maps, kernel, **given)
 
 
+def requantised(count: int, seed: int = 0) -> Iterator[Case]:
+    """What all kernels take, copy engines included: signed weights, a clamp at most, no addend, sums or 8 bits.
+
+    Products by turns with windows of images that lie side by side, channels first; rests in every direction.
+    """
+    for number in range(count):
+        rng = np.random.default_rng((seed, number, 2))
+        if number % 2 == 0:
+            rows, terms, columns = (int(n) for n in rng.integers(1, 400, 3))
+            x, w = codes(rng, (rows, terms), _kind(rng)), codes(rng, (terms, columns), "int8")
+            yield _simple(rng, MatMulInteger(), Int8MatMul, x, w, columns)
+            continue
+        kernel = int(rng.choice([1, 3]))
+        channels = int(rng.choice([16, 48])) if kernel == 1 else int(rng.integers(1, 4))
+        maps, pad = int(rng.integers(1, 300)), kernel // 2
+        conv = Conv(pads=(pad,) * 4, strides=(1, 1) if kernel == 1 else (2, 1))
+        x = codes(rng, (2, channels, int(rng.integers(5, 20)), 9), _kind(rng))
+        w = codes(rng, (maps, channels, kernel, kernel), "int8")
+        integer = ConvInteger(pads=conv.pads, strides=conv.strides)
+        yield _simple(rng, integer, lambda activation, conv=conv: Int8Conv(activation, conv), x, w, maps)
+
+
+def _simple(rng: np.random.Generator, integer: Op, fused: Any, x: Array, w: Array, channels: int) -> Case:
+    x_point = codes(rng, (), str(x.dtype)) if rng.random() < 0.8 else None
+    if rng.random() < 0.4:
+        return integer, (x, w, x_point, None)
+    bias = rng.integers(-9999, 9999, channels).astype(np.int32) if rng.random() < 0.7 else None
+    y = np.array(rng.choice([1.0, 0.37]), np.float32), codes(rng, (), _kind(rng))
+    activation = ACTIVATIONS[rng.integers(3)]
+    return fused(activation), (x, w, _scale(rng, w[:, 0].size, channels), x_point, None, bias, None, None, None, *y)
+
+
 def is_convolution(case: Case) -> bool:
     return isinstance(case[0], ConvInteger | QLinearConv | Int8Conv)

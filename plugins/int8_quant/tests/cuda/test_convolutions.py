@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from aicore.ir import Builder, TensorType, Value
+from aicore.kernels import Kernel
 from aicore.ops.convolution import Conv
 from aicore.ops.layout import ChannelsLast, images_of, knows_channels
 from aicore.passes.place_channels_last import PlaceChannelsLast
 from aicore.rewrite import Context
 from aicore.runtime import type_of
-from aicore_int8_quant.cuda import convolutions
+from aicore_int8_quant.cuda import convolutions, launch, products
 from aicore_int8_quant.cuda.problem import operands_of
 from aicore_int8_quant.ops.linear import Int8Conv, Int8MatMul
-from plugins.int8_quant.tests.cuda.cases import Case, exact
+from plugins.int8_quant.tests.cuda.cases import Case, exact, is_convolution, requantised
 from plugins.int8_quant.tests.cuda.cases import convolutions as random_convolutions
+from plugins.int8_quant.tests.cuda.cases import products as random_products
 
 ON_HOST = ("dp4a", "direct")
 
@@ -34,9 +38,9 @@ def last(case: Case) -> Case:
     images, given = (at.x, at.addend), list(operands)
     added = None if at.addend < 0 else operands[at.addend]
     if added is not None and added.ndim < 4:
-        given[at.addend : at.addend_point + 1] = (
-            [None] * (at.addend_point + 1 - at.addend) if at.addend_point > 0 else [None]
-        )
+        for i in (at.addend, at.addend_scale, at.addend_point):
+            if i >= 0:
+                given[i] = None
     for i in images:
         array = given[i] if i >= 0 else None
         given[i] = array if array is None else np.ascontiguousarray(np.moveaxis(array, 1, -1))
@@ -81,6 +85,18 @@ def test_channels_last(variant: str, seed: int, host: Any) -> None:
         check(host, variant, last(case), **settings)
 
 
+def test_an_addend_that_is_no_image_is_left_out() -> None:
+    """However it comes: float32, or codes with a scale and a zero point."""
+    x, w, scale = np.zeros((1, 2, 3, 4), np.int8), np.zeros((5, 2, 1, 1), np.int8), np.array(1, np.float32)
+    codes = np.zeros((5, 1, 1), np.int8), scale, np.array(3, np.int8)
+    for addend in ((np.zeros((5, 1, 1), np.float32), None, None), codes):
+        op, operands = last((Int8Conv(), (x, w, scale, None, None, None, *addend, scale, np.array(7, np.int8))))
+        assert isinstance(op, ChannelsLast)
+        assert len(operands) == 11
+        assert operands[6:9] == (None, None, None)
+        assert exact(op.inner, tuple(back(op, operands))).shape == (1, 5, 3, 4)
+
+
 def test_what_is_an_image() -> None:
     """ChannelsLast moves x and the addend, not the weights."""
     op = Int8Conv()
@@ -119,8 +135,41 @@ def test_refusals(x: Any, w: Any, conv: Conv, reason: str) -> None:
     assert reason in str(kernel.reason_against(Int8Conv(conv=conv), *types))
 
 
+@pytest.mark.parametrize("kernel", convolutions.KERNELS + products.KERNELS, ids=lambda k: k.name)
+def test_every_kernel_takes_some_case(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of those that run on a GPU, for any machine that has what the kernel needs."""
+    for module in (convolutions, products):
+        monkeypatch.setattr(module, "machine", lambda: replace(launch.Machine(), capability=90))
+    assert any(takes(kernel, case if kernel.wraps is None else last(case)) for case in requantised_and_random(kernel))
+
+
+def requantised_and_random(kernel: Kernel) -> Iterator[Case]:
+    is_product = kernel.wraps is None and kernel.op in products.OPS
+    for case in (*requantised(24, 2000), *random_convolutions(16, 2000), *random_products(16, 2000)):
+        if is_convolution(case) != is_product:
+            yield case
+
+
+def takes(kernel: Kernel, case: Case) -> bool:
+    op, operands = case
+    types = [None if a is None else type_of(a) for a in operands]
+    op = op.resolve(*(None if t is None else Value("x", t) for t in types))
+    if kernel.op is not type(op) or kernel.wraps not in (None, type(getattr(op, "inner", None))):
+        return False
+    return kernel.reason_against(op, *types) is None
+
+
+@pytest.mark.parametrize("variant", ON_HOST)
+def test_cases_that_every_kernel_takes(variant: str, host: Any) -> None:
+    settings = {"tile": "64x128", "split": 1} if variant == "dp4a" else {}
+    for case in requantised(8, 9):
+        if is_convolution(case):
+            check(host, variant, last(case), **settings)
+
+
 def test_wgmma_refuses_windows_that_overlap() -> None:
-    types = TensorType("int8", (1, 32, 4, 4)), TensorType("int8", (2, 32, 3, 3)), TensorType("float32", ())
-    kernel = next(k for k in convolutions.KERNELS if k.op is Int8Conv and k.variant == "wgmma")
-    found = kernel.reason_against(Int8Conv(), *types, *(None,) * 6, types[2], TensorType("int8", ()))
+    types = TensorType("int8", (1, 4, 4, 32)), TensorType("int8", (2, 32, 3, 3)), TensorType("float32", ())
+    kernel = next(k for k in convolutions.KERNELS if k.wraps is Int8Conv and k.variant == "wgmma")
+    op = ChannelsLast(Int8Conv(), 4)
+    found = kernel.reason_against(op, *types, *(None,) * 6, types[2], TensorType("int8", ()))
     assert "side by side" in str(found)

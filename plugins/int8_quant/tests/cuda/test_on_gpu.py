@@ -23,7 +23,7 @@ from aicore_int8_quant.cuda import convolutions, launch, products, quantization
 from aicore_int8_quant.ops.linear import Int8MatMul
 from plugins.int8_quant.tests.cuda import cases
 from plugins.int8_quant.tests.cuda.cases import Array, Case, exact
-from plugins.int8_quant.tests.cuda.test_convolutions import back, last
+from plugins.int8_quant.tests.cuda.test_convolutions import back, last, takes
 
 KERNELS = (*products.KERNELS, *convolutions.KERNELS)
 PLAIN = [kernel for kernel in KERNELS if kernel.op is not ChannelsLast]
@@ -68,18 +68,18 @@ def run(device: Any, kernel: Kernel, op: Op, operands: Sequence[Array | None], c
     return [device.download(result) for result in results]
 
 
-def check(device: Any, kernel: Kernel, case: Case, wanted: Array, constant: bool = True, **settings: Any) -> bool:
-    """Whether the kernel takes it; then its bits must be those of the CPU."""
+def check(
+    device: Any, kernel: Kernel, case: Case, wanted: Array | None = None, constant: bool = True, **settings: Any
+) -> bool:
+    """Whether the kernel takes it; then its bits must be those of the CPU, which `wanted` may hold already."""
     op, operands = case
+    if not takes(kernel, case):
+        return False
     types = [None if a is None else type_of(a) for a in operands]
     op = op.resolve(*(None if t is None else Value("x", t) for t in types))
-    inner = getattr(op, "inner", None)
-    if kernel.op is not type(op) or (kernel.wraps is not None and kernel.wraps is not type(inner)):
-        return False
-    if kernel.reason_against(op, *types) is not None:
-        return False
     (found,) = run(device, kernel, op, operands, constant, **settings)
-    np.testing.assert_array_equal(found, wanted, err_msg=f"{name(kernel)} {settings} {op}")
+    expected = of_case(case) if wanted is None else wanted
+    np.testing.assert_array_equal(found, expected, err_msg=f"{name(kernel)} {settings} {op}")
     return True
 
 
@@ -96,8 +96,9 @@ def test_products(kernel: Kernel, device: Any) -> None:
     """Each setting on cases of its own, with rests; a case in four has a batch."""
     taken = 0
     for number, settings in enumerate(kernel.settings):
-        for case in cases.products(16, seed=1000 + number, largest=400):
-            taken += check(device, kernel, case, of_case(case), constant=number % 2 == 0, **settings)
+        random = cases.products(16, seed=1000 + number, largest=400)
+        for case in (*random, *cases.requantised(24, seed=1000 + number)):
+            taken += check(device, kernel, case, constant=number % 2 == 0, **settings)
     assert taken
 
 
@@ -106,10 +107,12 @@ def test_products(kernel: Kernel, device: Any) -> None:
 def test_convolutions(kernel: Kernel, device: Any) -> None:
     taken = 0
     for number, settings in enumerate(kernel.settings):
-        for case in cases.convolutions(16, seed=2000 + number):
+        for case in (*cases.convolutions(16, seed=2000 + number), *cases.requantised(24, seed=2000 + number)):
+            if not cases.is_convolution(case):
+                continue
             chosen = case if kernel.wraps is None else last(case)
-            taken += check(device, kernel, chosen, of_case(chosen), constant=number % 2 == 0, **settings)
-    assert taken or kernel.variant == "wgmma"  # of few cases the windows lie side by side
+            taken += check(device, kernel, chosen, constant=number % 2 == 0, **settings)
+    assert taken
 
 
 @pytest.mark.gpu
@@ -145,7 +148,7 @@ def test_sums_in_memory(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         if kernel.variant not in ("dp4a", "mma"):
             continue
         for case in (*cases.products(6, seed=7), *cases.convolutions(6, seed=7)):
-            taken += check(device, kernel, case, of_case(case), tile=kernel.tune["tile"][-1], split=4)
+            taken += check(device, kernel, case, tile=kernel.tune["tile"][-1], split=4)
     assert taken
 
 
@@ -190,9 +193,9 @@ def test_one_case(kernel: Kernel, constant: bool, device: Any) -> None:
         assert any(check_pointwise(device, kernel, s) for s in kernel.op.samples(np.random.default_rng(0)))
         return
     settings = [kernel.settings[0], kernel.settings[-1]]
-    for case in (*cases.products(40, seed=3), *cases.convolutions(60, seed=3)):
+    for case in (*cases.products(40, seed=3), *cases.convolutions(60, seed=3), *cases.requantised(40, seed=3)):
         chosen = last(case) if kernel.op is ChannelsLast and cases.is_convolution(case) else case
-        if check(device, kernel, chosen, of_case(chosen), constant, **settings[0]):
-            check(device, kernel, chosen, of_case(chosen), constant, **settings[1])
+        if check(device, kernel, chosen, None, constant, **settings[0]):
+            check(device, kernel, chosen, None, constant, **settings[1])
             return
     pytest.fail("no case for this kernel")

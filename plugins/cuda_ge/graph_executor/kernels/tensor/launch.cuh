@@ -33,11 +33,7 @@ template <>
 struct TileNumber<5> {
     using Type = Tile<1, 1, 2, 4, 4, 4, 3>;  // 32 x 32 in four slices
 };
-template <>
-struct TileNumber<6> {
-    using Type = Tile<2, 4, 4, 8, 1, 3, 1>;  // 128 x 256: reads the L2 cache least often, which bounds large products
-};
-constexpr int kTiles = 7;
+constexpr int kTiles = 6;
 
 #if !defined(AICORE_EMULATED_DEVICE)
 
@@ -94,7 +90,6 @@ int launch_tensor(std::int64_t tile, const Problem &p, int rows, std::int64_t ba
         case 3: return launch_tensor<TileNumber<3>::Type>(p, rows, batch, split, stream);
         case 4: return launch_tensor<TileNumber<4>::Type>(p, rows, batch, split, stream);
         case 5: return launch_tensor<TileNumber<5>::Type>(p, rows, batch, split, stream);
-        case 6: return launch_tensor<TileNumber<6>::Type>(p, rows, batch, split, stream);
         default: return cudaErrorInvalidValue;
     }
 }
