@@ -52,13 +52,14 @@ def quantize(
     graph = prepared(model if isinstance(model, Graph) else load(model, registry=registry), registry)
     options = Options(method, per_channel, tuple(exclude), non_finite, dict(method_options or {}))
     job = Job(options, Data(lambda: as_feeds(graph, data), data), registry, progress)
-    equalized, _ = run_all(graph, [Annotate(job), Calibrate(job), Equalize(job)], registry)
+    first: list[Pass] = [Annotate(job), Calibrate(job), Equalize(job)]
+    equalized, _ = run_all(graph, first, registry)
     return finish(equalized, job)
 
 
 def finish(graph: Graph, job: Job) -> QuantizedModel:
     """The rest of the way, once specs and observers are there."""
-    passes = [ResolveSharing(job), QuantizeWeights(job), CheckBiases(job), InsertQdq(job)]
+    passes: list[Pass] = [ResolveSharing(job), QuantizeWeights(job), CheckBiases(job), InsertQdq(job)]
     result, _ = run_all(graph, passes, job.registry)
     return QuantizedModel(result, graph, job)
 
@@ -68,7 +69,8 @@ def quantize_dynamic(
 ) -> QuantizedModel:
     """An int8 version without calibration data: activations of MatMul and Gemm get their range in each run.
 
-    Weights of LSTM, GRU and RNN become int8, too. exclude: as of `quantize`.
+    Weights of LSTM, GRU and RNN become int8 in the file, too; a program computes with floats made of them.
+    exclude: as of `quantize`.
     """
     return _without_data(model, QuantizeDynamic(tuple(exclude)), registry)
 
@@ -76,7 +78,11 @@ def quantize_dynamic(
 def quantize_weights(
     model: Graph | Source, *, exclude: Sequence[str] = (), registry: PluginRegistry | None = None
 ) -> QuantizedModel:
-    """A version whose weights are int8 and whose arithmetic is not, a quarter of the size. exclude: see `quantize`."""
+    """A version whose weights are int8 and whose arithmetic is not: a file of a quarter of the size.
+
+    In a program, weights of MatMul stay int8; those of other ops become floats when it is compiled.
+    exclude: as of `quantize`.
+    """
     return _without_data(model, QuantizeWeightsOnly(tuple(exclude)), registry)
 
 

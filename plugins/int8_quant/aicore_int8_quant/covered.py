@@ -13,6 +13,7 @@ from aicore.ops.layout import ChannelsLast
 from aicore.ops.matmul import Gemm, MatMul
 from aicore.ops.quantization import DequantizeLinear, DynamicQuantizeLinear, QuantizeLinear
 from aicore.ops.quantized_linear import ConvInteger, MatMulInteger, QLinearConv, QLinearMatMul
+from aicore.ops.recurrent import GRU, LSTM, RNN
 from aicore.program import Program
 from aicore_int8_quant.linear_nodes import node_name
 from aicore_int8_quant.ops import Int8Linear, Int8Lookup
@@ -20,6 +21,8 @@ from aicore_int8_quant.passes.fuse import is_quantized
 
 FLOAT_PRODUCTS = (Conv, ConvTranspose, Gemm, MatMul, ConvAct, ConvAdd, ConvAddAct, GemmAct, MatMulAdd, MatMulAddAct)
 INTEGER_PRODUCTS = (Int8Linear, ConvInteger, MatMulInteger, QLinearConv, QLinearMatMul)
+_FOLDED = "(int8 weights of a file become float32 when it is compiled)"
+"""Of ops that have no kernel for a float input and an int8 weight: the file is smaller, the program is not."""
 _BORDERS = (QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear)
 
 
@@ -91,6 +94,8 @@ def _row(node: Node, kept: Mapping[str, str]) -> Row:
         return Row(names[0], kind, "int8")
     multiplies = isinstance(op, FLOAT_PRODUCTS)
     reason = f"no int8 kernel for {kind}"
+    if isinstance(op, LSTM | GRU | RNN):
+        reason += f" {_FOLDED}"
     if multiplies:
-        reason = kept.get(names[0], "its operands have no codes")
+        reason = kept.get(names[0], f"its input has no codes {_FOLDED}")
     return Row(names[0], kind, "float", reason, multiplies)

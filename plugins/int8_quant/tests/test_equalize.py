@@ -56,7 +56,7 @@ def test_the_float_graph_keeps_every_bit(kind: str) -> None:
 def test_small_channels_keep_their_steps(kind: str, method: str) -> None:
     """Channel 7 is 128 times smaller than channel 0: with one scale for both, 2 codes of 255 are left for it.
 
-    Per-tensor weights leave the tensor as it is, which tells the two apart; entropy cuts off more than it saves.
+    Entropy cuts off more than it saves.
     """
     graph, batches = depthwise_network(kind), data()
     wanted = aicore.compile(graph, "cpu").run({"x": batches[0]})["y"]

@@ -154,26 +154,47 @@ def test_the_detector_finds_the_same_lines(page: Array, boxes: list[Any]) -> Non
 
 @pytest.mark.slow
 def test_the_recogniser_reads_the_same_text(page: Array, boxes: list[Any]) -> None:
-    """On lines cut out another way than those of the calibration.
+    """Lines cut out three ways, calibrated on two others; measured: lines that are equal, and characters that are.
 
-    Spaces aside, and whether a bracket is the wide one of Chinese text: the float model itself reads these differently
-    for a pixel more of margin.
+    Spaces aside, and whether a bracket is the wide one of Chinese text. Where they differ, int8 may be the one that is
+    right: the float model reads "nistogram" at the smallest margin.
     """
     characters = alphabet(model_path("ppocr_rec"))
     exact = aicore.compile(model_path("ppocr_rec"), "cpu")
-    model = quantize(model_path("ppocr_rec"), [*lines(page, boxes, 0.25), *lines(page, boxes, 0.35)])
-    quantized = model.compile("cpu")
-    texts = [[read_line(run(p, line)[0], characters) for line in lines(page, boxes, 0.45)] for p in (exact, quantized)]
-    before, after = (["".join(unicodedata.normalize("NFKC", t).split()) for t in found] for found in texts)
-    assert before[0] == "Region-basedsegmentation"
-    assert before[5] == "histogramofgreyvalues:"
-    assert after == before
+    model = quantize(model_path("ppocr_rec"), [*lines(page, boxes, 0.15), *lines(page, boxes, 0.55)])
+    feeds = [line for margin in (0.25, 0.35, 0.45) for line in lines(page, boxes, margin)]
+    before, after = (
+        [plain_text(read_line(run(p, line)[0], characters)) for line in feeds] for p in (exact, model.compile("cpu"))
+    )
+    assert before[14] == after[14] == "Region-basedsegmentation"
+    assert before[19] == after[19] == "histogramofgreyvalues:"
+    changes = sum(edits(one, other) for one, other in zip(before, after, strict=True))
+    equal = sum(one == other for one, other in zip(before, after, strict=True))
+    print(f"{equal} of {len(feeds)} lines, {changes} of {sum(map(len, before))} characters differ")
+    print("\n".join(f"{one} | {other}" for one, other in zip(before, after, strict=True) if one != other))
+    print(model.coverage("cpu").summary())
+    assert equal >= 20
+    assert changes <= 0.005 * sum(map(len, before))
     assert model.coverage("cpu").share == 1
-    print("\n".join(texts[1]), model.coverage("cpu").summary(), sep="\n")
+
+
+def plain_text(text: str) -> str:
+    return "".join(unicodedata.normalize("NFKC", text).split())
+
+
+def edits(one: str, other: str) -> int:
+    """Characters to insert, delete or exchange: Levenshtein's distance."""
+    row = list(range(len(other) + 1))
+    for i, mine in enumerate(one, 1):
+        above, row = row, [i]
+        for j, theirs in enumerate(other, 1):
+            row.append(min(above[j] + 1, row[-1] + 1, above[j - 1] + (mine != theirs)))
+    return row[-1]
 
 
 @pytest.mark.slow
 def test_files_have_the_same_types() -> None:
+    """Of files chosen by their suffixes alone, whatever magika makes of them; every fifth one is for calibration."""
     labels = json.loads(model_path("magika_config").read_text())["target_labels_space"]
     files = real_files(1250)
     feeds = np.stack([magika_feed(file) for file in files])

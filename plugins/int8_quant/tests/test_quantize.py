@@ -68,6 +68,31 @@ def test_a_residual_sum_is_rounded_once(model: QuantizedModel) -> None:
     assert kinds.count("Add") == 0
 
 
+def test_a_residual_that_is_normalised_in_float_has_no_codes() -> None:
+    """In eight blocks of a transformer with one large channel; with codes for the residuals, 16 dB are left."""
+    rng = np.random.default_rng(0)
+    op = Builder()
+    h = op.input("x", "float32", ("n", 16, 32))
+    x = h
+
+    def constant(*shape: int, scale: float) -> Value:
+        return op.constant((scale * rng.standard_normal(shape)).astype(np.float32))
+
+    ones, zeros = op.constant(np.ones(32, np.float32)), op.constant(np.zeros(32, np.float32))
+    for _ in range(8):
+        y = op.Relu(op.MatMul(op.LayerNormalization(h, ones, zeros), constant(32, 64, scale=0.18)))
+        h = op.Add(op.MatMul(y, constant(64, 32, scale=0.12)), h)
+    graph = op.graph([x], {"y": h})
+    sizes = np.where(np.arange(32) == 3, 20, 1).astype(np.float32)
+    data = [rng.standard_normal((4, 16, 32)).astype(np.float32) * sizes for _ in range(3)]
+    model = quantize(graph, data)
+    wanted = aicore.compile(graph, "cpu").run({"x": data[0]})["y"]
+    assert sqnr(wanted, model.compile("cpu").run({"x": data[0]})["y"]) > 30
+    assert model.coverage("cpu").share == 1
+    added = {add.inputs[1] for add in nodes(model.prepared, "Add")}
+    assert all(codes_of(model.graph, value) is None for value in added if value is not None)
+
+
 def test_what_passes_numbers_on_shares_their_scale(model: QuantizedModel) -> None:
     (pool,) = nodes(model.prepared, "MaxPool")
     source = pool.inputs[0]

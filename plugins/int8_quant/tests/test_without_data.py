@@ -10,7 +10,7 @@ import pytest
 
 import aicore
 from aicore.ir import Builder, Graph
-from aicore_int8_quant import QuantizedModel, quantize_dynamic, quantize_weights
+from aicore_int8_quant import QuantizedModel, coverage, quantize_dynamic, quantize_weights
 from aicore_int8_quant.analysis.measures import sqnr
 
 Array = np.ndarray[Any, Any]
@@ -49,6 +49,15 @@ def check(model: QuantizedModel, graph: Graph, tmp_path: Any) -> None:
     model.save(path)
     (theirs,) = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(None, {"x": x})
     assert sqnr(wanted, theirs) > 30
+
+
+def test_coverage_says_that_weights_of_an_lstm_become_float_again(graph: Graph) -> None:
+    program = quantize_weights(graph).compile("cpu")
+    (lstm,) = [node for node in program.graph.nodes if type(node.op).__name__ == "LSTM"]
+    assert [v.dtype for v in lstm.inputs[1:3] if v is not None] == ["float32", "float32"]
+    (row,) = [row for row in coverage(program).rows if row.op == "LSTM"]
+    wanted = "no int8 kernel for LSTM (int8 weights of a file become float32 when it is compiled)"
+    assert (row.kind, row.reason) == ("float", wanted)
 
 
 def test_dynamic(graph: Graph, tmp_path: Any) -> None:

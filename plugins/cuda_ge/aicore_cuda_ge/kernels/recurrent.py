@@ -115,7 +115,7 @@ def bind(op: Op, types: Sequence[TensorType | None], constants: Sequence[Any]) -
     """The projection, if there is anything to project, and the steps."""
     layer = layer_of(op, *types)
     product, plan = layer.projection, _plan(layer.projection)
-    name, splits = times.parse(plan)
+    name, splits, _ = times.parse(plan)
     where = layer.operands + layer.op.n_outputs()
     project = product.params(where, splits=splits, wide=product.reads, constant=constants[1] is not None)
     return (
@@ -136,8 +136,9 @@ def estimate(op: Op, *types: TensorType | None) -> float:
 
 
 def _plan(product: Product) -> str:
-    """The tile for the projection: splits only where blocks can add up among themselves."""
-    usable = [plan for plan in times.plans() if machine().clusters or times.parse(plan)[1] == 1]
+    """The tile for the projection: no packing before it, and splits only where blocks can add up among themselves."""
+    parsed = {plan: times.parse(plan) for plan in times.plans()}
+    usable = [p for p, (_, splits, packed) in parsed.items() if not packed and (machine().clusters or splits == 1)]
     return min(usable, key=lambda plan: times.tiled_seconds(product, plan))
 
 

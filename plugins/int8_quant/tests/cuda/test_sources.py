@@ -41,6 +41,6 @@ def test_tiles_are_listed_at_their_places(source: str, choices: dict[str, tiles.
 
 
 def test_shared_memory_of_the_largest_blocks() -> None:
-    """Sums of 128 x 256 with eight words more to a row, and what 256 columns have."""
-    assert tiles.DP4A["128x256"].shared_bytes == 128 * 264 * 4 + 256 * 8
-    assert tiles.MMA["128x128"].shared_bytes == 3 * 256 * 128 + 128 * 8
+    """Sums of 128 x 256 with eight words more to a row, what 256 columns have, and the target, 32 bytes wide."""
+    assert tiles.DP4A["128x256"].shared_bytes == 128 * 264 * 4 + 256 * 8 + 32
+    assert tiles.MMA["128x128"].shared_bytes == 3 * 256 * 128 + 128 * 8 + 32

@@ -2,9 +2,8 @@
 //
 // 1. by number: neighbouring threads write neighbours, and read them, too, where the inner axis has stride 1.
 // 2. by square: where rows have stride 1 instead, 32 x 32 numbers change their order in shared memory.
-#include "pack.cuh"
-
 #include "../../ge/kernel.cuh"
+#include "pack.cuh"
 
 namespace {
 
