@@ -45,7 +45,9 @@ def run(device: Any, kernel: Kernel, op: Op, operands: Sequence[Array | None], t
         pointers.append(workspace.address)
     launches = native.LaunchList(device.index)
     for call in calls:
-        launches.add_kernel(call.kernel, [*pointers, *(e.address for e in call.extra)], call.params, kernel.name)
+        all_pointers = [*pointers, *(e.address for e in call.extra)]
+        chosen = all_pointers if call.pick is None else [0 if at < 0 else all_pointers[at] for at in call.pick]
+        launches.add_kernel(call.kernel, chosen, call.params, kernel.name)
     launches.capture()
     for _ in range(times):
         launches.run([], [])
