@@ -12,7 +12,7 @@ from aicore.ir import numpy_dtype
 from aicore.runtime import Plan, Step, Storage
 from aicore_cuda_ge import _graph_executor as native
 from aicore_cuda_ge.arrays import DeviceArray
-from aicore_cuda_ge.calls import Call, Compiled, Eager, compiled
+from aicore_cuda_ge.calls import Call, Compiled, Eager, compiled, picked
 from aicore_cuda_ge.failures import told
 from aicore_cuda_ge.parts import EagerPart, Part
 
@@ -154,7 +154,7 @@ class Builder:
             self._add_call(-1, fill, [self._bytes(address, nbytes)], f"poison after {step.node}")
 
     def _add_call(self, number: int, call: Call, arrays: Sequence[DeviceArray | None], label: str) -> None:
-        chosen = arrays if call.pick is None else [arrays[i] if i >= 0 else None for i in call.pick]
+        chosen = picked(call, arrays)
         if isinstance(call, Eager):
             self.parts.append(EagerPart(self._device, self.first.stream, call, chosen, label))
             self.places.append(Place(number, self.parts[-1], 0))

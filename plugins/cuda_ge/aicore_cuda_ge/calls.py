@@ -14,7 +14,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from aicore_cuda_ge import _graph_executor as native
 from aicore_cuda_ge.arrays import DeviceArray
@@ -76,6 +76,7 @@ class Eager:
 
 
 Call: TypeAlias = "Compiled | Generated | Eager"
+_Given = TypeVar("_Given")
 
 
 def compiled(
@@ -91,6 +92,13 @@ def compiled(
 def pack(values: Sequence[int | float]) -> bytes:
     """The bytes of a struct of int64_t and `float, float` fields, as op_structs.cuh has them."""
     return b"".join(struct.pack("<ff", v, 0.0) if isinstance(v, float) else struct.pack("<q", int(v)) for v in values)
+
+
+def picked(call: Call, given: Sequence[_Given]) -> list[_Given | None]:
+    """What the call takes of all that a step gives its calls, `extra` included; None is absent."""
+    if call.pick is None:
+        return list(given)
+    return [None if at < 0 else given[at] for at in call.pick]
 
 
 def calls_of(bound: Any) -> tuple[Call, ...]:

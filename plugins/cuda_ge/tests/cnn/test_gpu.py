@@ -17,7 +17,7 @@ from aicore.ops.layout import ChannelsLast
 from aicore.ops.pooling import AveragePool, MaxPool
 from aicore.runtime import type_of
 from aicore_cuda_ge import _graph_executor as native
-from aicore_cuda_ge.calls import calls_of
+from aicore_cuda_ge.calls import calls_of, picked
 from aicore_cuda_ge.device import CudaDevice
 from aicore_cuda_ge.kernels import convolution, pooling
 
@@ -58,7 +58,8 @@ def run(
         pointers.append(workspace.address)
     launches = native.LaunchList(device.index)
     for call in calls:
-        launches.add_kernel(call.kernel, [*pointers, *(e.address for e in call.extra)], call.params, kernel.name)
+        chosen = [at or 0 for at in picked(call, [*pointers, *(e.address for e in call.extra)])]
+        launches.add_kernel(call.kernel, chosen, call.params, kernel.name)
     launches.capture()
     for _ in range(times):
         launches.run([], [])

@@ -17,7 +17,7 @@ from aicore.ops.recurrent import GRU, LSTM, RNN
 from aicore.runtime import ReferenceEvaluator, type_of
 from aicore_cpu_numpy.kernels import all_kernels
 from aicore_cuda_ge import _graph_executor as native
-from aicore_cuda_ge.calls import calls_of
+from aicore_cuda_ge.calls import calls_of, picked
 from aicore_cuda_ge.device import CudaDevice
 from aicore_cuda_ge.kernels import products, recurrent
 
@@ -45,8 +45,7 @@ def run(device: Any, kernel: Kernel, op: Op, operands: Sequence[Array | None], t
         pointers.append(workspace.address)
     launches = native.LaunchList(device.index)
     for call in calls:
-        all_pointers = [*pointers, *(e.address for e in call.extra)]
-        chosen = all_pointers if call.pick is None else [0 if at < 0 else all_pointers[at] for at in call.pick]
+        chosen = [at or 0 for at in picked(call, [*pointers, *(e.address for e in call.extra)])]
         launches.add_kernel(call.kernel, chosen, call.params, kernel.name)
     launches.capture()
     for _ in range(times):

@@ -20,7 +20,7 @@ from aicore.ops.softmax import LogSoftmax, Softmax
 from aicore.runtime import ReferenceEvaluator, type_of
 from aicore_cpu_numpy.kernels import all_kernels
 from aicore_cuda_ge import _graph_executor as native
-from aicore_cuda_ge.calls import calls_of
+from aicore_cuda_ge.calls import calls_of, picked
 from aicore_cuda_ge.device import CudaDevice
 from aicore_cuda_ge.kernels import attention, normalization, reductions, softmax
 
@@ -59,7 +59,7 @@ def run(device: Any, op: Op, operands: Sequence[Array | None], times: int = 3, *
     launches = native.LaunchList(device.index)
     calls: Any = calls_of(kernel.bind(op, given, [None] * len(given), **settings))
     for call in calls:
-        chosen = pointers if call.pick is None else [0 if at < 0 else pointers[at] for at in call.pick]
+        chosen = [at or 0 for at in picked(call, pointers)]
         launches.add_kernel(call.kernel, chosen, call.params, kernel.name)
     launches.capture()
     for _ in range(times):
