@@ -17,7 +17,8 @@ CUDA := .venv-cuda
 CUDA_BUILD := .venv-cuda-build
 TOY := plugins/cuda_ge/tests/toy_plugin
 CUDA_SOURCES := plugins/cuda_ge/pyproject.toml plugins/cuda_ge/CMakeLists.txt \
-	$(shell find plugins/cuda_ge/cmake plugins/cuda_ge/graph_executor -type f)
+	$(shell find plugins/cuda_ge/cmake plugins/cuda_ge/graph_executor -type f) \
+	plugins/int8_quant/CMakeLists.txt $(shell find plugins/int8_quant/cmake plugins/int8_quant/csrc -type f)
 PROJECTS := pyproject.toml plugins/cpu_numpy/pyproject.toml plugins/int8_quant/pyproject.toml tests/fake_gpu/pyproject.toml
 PIP := -m pip --disable-pip-version-check
 BACKENDS := -e plugins/cpu_numpy -e tests/fake_gpu
@@ -52,8 +53,8 @@ test: models  ## run the tests (ARGS="tests/ir -k parse", JOBS=2)
 test-slow: models  ## run the tests that are marked slow
 	$(VENV)/bin/python -m pytest -n $(JOBS) -m slow $(ARGS)
 
-test-cuda: $(CUDA)/.stamp  ## build the CUDA plugin and run its tests; those that need a GPU say so where there is none
-	$(CUDA)/bin/python -m pytest plugins/cuda_ge/tests $(ARGS)
+test-cuda: $(CUDA)/.stamp  ## build the CUDA kernels and run their tests; those that need a GPU say so where there is none
+	$(CUDA)/bin/python -m pytest plugins/cuda_ge/tests plugins/int8_quant/tests/cuda $(ARGS)
 
 cuda: AICORE_CUDA_TOOLKIT ?= wheel
 cuda: AICORE_CUDA_ARCHITECTURES ?= 75;90a
@@ -112,5 +113,6 @@ $(OCR)/.stamp: $(PROJECTS)
 # Editable: only what nvcc and g++ read is compiled again. The compiler is the one that AICORE_CUDA_TOOLKIT says.
 $(CUDA)/.stamp: $(PROJECTS) $(CUDA_SOURCES)
 	$(call make_venv,$(CUDA))
-	@$(CUDA)/bin/python $(PIP) install --quiet -e '.[test]' -e plugins/cpu_numpy -e 'plugins/cuda_ge$(CUPY:%=[%])' ./$(TOY)
+	@AICORE_INT8_CUDA=1 $(CUDA)/bin/python $(PIP) install --quiet -e '.[test]' -e plugins/cpu_numpy \
+		-e 'plugins/cuda_ge$(CUPY:%=[%])' ./$(TOY) -e plugins/int8_quant
 	@touch $@

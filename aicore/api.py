@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+import math
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import lru_cache
 from os import PathLike
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -20,7 +25,8 @@ from aicore.config import (
 from aicore.errors import ConfigError
 from aicore.ir import Graph, Op, TensorType, substitute, symbols, verify, walk_graphs
 from aicore.kernels import REFERENCE, KernelTable, Selector
-from aicore.passes import Report, default_passes, required_passes, run_passes, specialise_passes
+from aicore.passes import Choices, Pass, Report, default_passes, required_passes, run_passes, specialise_passes
+from aicore.passes.choices import options_text
 from aicore.plugins import PluginRegistry, plugin_registry
 from aicore.program import Program
 from aicore.rewrite import Context
@@ -32,15 +38,18 @@ from aicore.runtime import (
     Options,
     ReferenceEvaluator,
     Specialiser,
+    Version,
     is_control_flow,
     usable_cores,
     using_threads,
 )
-from aicore.tuning import Chooser, TuningStore
+from aicore.tuning import Chooser, GraphRecords, TuningStore, considered_passes
 
 if TYPE_CHECKING:
     import onnx
 
+    from aicore.passes import Recorder
+    from aicore.passes.trace import Stage
     from aicore.tuning import Measure
 
 _log = logging.getLogger("aicore")
@@ -74,6 +83,8 @@ def compile(  # the public name, aicore.compile
     precision: Precision = "float32",
     threads: int | None = None,
     tune: TunePolicy | Measure | None = None,
+    choices: Choices | str | None = None,
+    trace: bool = False,
     capacity: int = 32,
     registry: PluginRegistry | None = None,
 ) -> Program:
@@ -92,6 +103,10 @@ def compile(  # the public name, aicore.compile
     threads: how many a run may keep busy on the host; None means AICORE_THREADS, else as many as there are cores.
     tune: `off`, `cached` (use what `aicore tune` measured), `measure` (also measure what is missing, on the first call
         of each set of shapes), or a Measure with details; None means AICORE_TUNE.
+    choices: rules and passes to leave out, options of passes, a limit of changes: `Choices`, or its text, such as
+        `-fuse-ConvAct,fuse-pointwise.largest=8`. None means those that measuring found best for this graph, these
+        shapes and this device, as far as `tune` allows them, else the default.
+    trace: keep each version of the graph, for `program.trace`.
     capacity: how many sets of input shapes to keep compiled.
     registry: plugins to use instead of the installed ones.
 
@@ -123,12 +138,36 @@ def compile(  # the public name, aicore.compile
     )
     fallbacks = [build("cpu")] if backend.device.kind != "cpu" and _has_device(registry, "cpu") else []
     verify(graph)
-    passes = _Passes(registry, table, backend, optimize)
+    asked = _choices_of(choices)
+    pipeline = _Pipeline(registry, table, backend, optimize)
+    passes = pipeline.passes(asked or Choices(), trace)
+    if asked is None and store is not None and optimize and not trace:
+        records = GraphRecords(store, backend.device, graph, pipeline.considered, precision)
+        options = replace(options, version=_Versions(records, pipeline, graph))
     with collector_at_rest(), using_threads(options.threads):
         optimised, report = passes.whole(graph)
     home = backend.name if backend.device.kind == "cpu" else HOST  # the CPU's memory is the host's
     specialiser = Specialiser(optimised, backend, fallbacks, options, passes.specialised, home)
-    return Program(optimised, backend.device, specialiser, why or f"target {backend.name}: asked for", (report,))
+    told = f"{asked}: asked for" if asked else ""
+    because = why or f"target {backend.name}: asked for"
+    return Program(optimised, backend.device, specialiser, because, (report,), choices=told, recorder=passes.recorder)
+
+
+def graph_records(
+    graph: Graph, target: str | None = None, *, precision: Precision = "float32", registry: PluginRegistry | None = None
+) -> GraphRecords:
+    """What was measured for a whole graph on a device, where `compile` looks for choices; arguments as there."""
+    registry = plugin_registry() if registry is None else registry
+    name = registry.default_target()[0] if target is None else target
+    table = KernelTable.of_precision(registry.kernels, parse_precision(precision))
+    store = TuningStore.of(from_environment())
+    backend = _BackendBuilder(registry, table, {}, None, precision)(name)
+    pipeline = _Pipeline(registry, table, backend, optimize=True)
+    return GraphRecords(store, backend.device, graph, pipeline.considered, precision)
+
+
+def _choices_of(choices: Choices | str | None) -> Choices | None:
+    return Choices.parse(choices) if isinstance(choices, str) else choices
 
 
 def _measure_of(tune: TunePolicy | Measure | None, default: TunePolicy) -> Measure | Literal["cached"] | None:
@@ -161,34 +200,135 @@ def _check_overrides(kernels: Mapping[str, str], table: KernelTable, graph: Grap
             raise ConfigError(f"kernels={kernels!r}: {variant!r} is no name of a variant")
 
 
-class _Passes:
-    """The passes of one program: once for the graph as it is, then for each set of input shapes."""
+class _Pipeline:
+    """The passes of one program on its target, whatever is chosen of them."""
 
     def __init__(self, registry: PluginRegistry, table: KernelTable, backend: Backend, optimize: bool) -> None:
-        self._whole = default_passes(registry.passes) if optimize else required_passes()
-        self._specialised = specialise_passes() if optimize else required_passes()
+        self.whole = default_passes(registry.passes) if optimize else required_passes()
+        self.sized = specialise_passes() if optimize else required_passes()
+        self._table = table
+        self._device = backend.device
         self._selector = backend.selector
         has_references = any(kernel.device == "cpu" for kernel in table)
-        self._evaluate = ReferenceEvaluator(table) if has_references else None
+        self.evaluate = ReferenceEvaluator(table) if has_references else None
 
-    def whole(self, graph: Graph) -> tuple[Graph, Report]:
-        return run_passes(graph, self._whole, Context(supports=self._may_support, evaluate=self._evaluate))
+    def passes(self, choices: Choices, trace: bool = False) -> _Passes:
+        """Raises ConfigError for choices that fit none of the passes."""
+        choices.check((*self.whole, *self.sized))
+        return _Passes(self, choices, trace)
 
-    def specialised(self, graph: Graph) -> tuple[Graph, Report]:
-        return run_passes(graph, self._specialised, Context(supports=self._supports, evaluate=self._evaluate))
+    def considered(self) -> str:
+        """Digest of all that choices and times depend on: the passes, and the code of passes and kernels."""
+        passes = [(one.name, options_text(one)) for one in (*self.whole, *self.sized)]
+        modules = [type(one).__module__ for one in self.whole]
+        modules += [kernel.function.__module__ for kernel in self._table if kernel.device == self._device.kind]
+        return considered_passes(passes, (module.partition(".")[0] for module in modules))
 
-    def _supports(self, op: Op, *types: TensorType | None) -> str | None:
+    def supports(self, op: Op, *types: TensorType | None) -> str | None:
         return None if is_control_flow(op) else self._selector.reason_against(op, *types)
 
-    def _may_support(self, op: Op, *types: TensorType | None) -> str | None:
+    @property
+    def device(self) -> str:
+        """Kind of the target."""
+        return self._device.kind
+
+    def seconds(self, op: Op, *types: TensorType | None, constant: Collection[int] = ()) -> float | None:
+        """Of the best kernel, for typical sizes while sizes are open; None where neither measured nor estimated."""
+        sized = [t and _at_typical_sizes(t) for t in types]
+        if self.supports(op, *sized) is not None:
+            return None
+        return self._selector.select(op, *sized, constant=constant).candidates[0].seconds
+
+    def may_support(self, op: Op, *types: TensorType | None) -> str | None:
         """The answer for typical sizes, while sizes are open: the passes of the concrete graph take back what fails."""
-        return self._supports(op, *(t and _at_typical_sizes(t) for t in types))
+        return self.supports(op, *(t and _at_typical_sizes(t) for t in types))
+
+
+class _Passes:
+    """The passes of one program: once for the graph as it is, then for each set of input shapes.
+
+    Changes are numbered through: those for known sizes go on where those on the whole graph ended. With a limit or a
+    recorder, each set of shapes, and each body of a loop, goes on where the one before it ended.
+    """
+
+    def __init__(self, pipeline: _Pipeline, choices: Choices, trace: bool) -> None:
+        self._pipeline = pipeline
+        self._choices = choices
+        self.recorder = _recorder() if trace else None
+        self._changes: list[tuple[str, str]] = []
+        self._spent = 0
+        self._lock = threading.Lock()
+
+    def whole(self, graph: Graph) -> tuple[Graph, Report]:
+        return self._run(graph, self._pipeline.whole, self._pipeline.may_support, "whole", goes_on=True)
+
+    def specialised(self, graph: Graph) -> tuple[Graph, Report]:
+        in_a_row = self.recorder is not None or self._choices.limit is not None
+        with self._lock if in_a_row else nullcontext():
+            return self._run(graph, self._pipeline.sized, self._pipeline.supports, "sized", goes_on=in_a_row)
+
+    def _run(
+        self, graph: Graph, passes: Sequence[Pass], supports: Callable[..., str | None], stage: Stage, goes_on: bool
+    ) -> tuple[Graph, Report]:
+        limit = self._choices.limit
+        ctx = Context(
+            supports=supports,
+            seconds=self._pipeline.seconds,
+            device=self._pipeline.device,
+            evaluate=self._pipeline.evaluate,
+            off=frozenset(self._choices.off),
+            budget=math.inf if limit is None else limit,
+            matches=len(self._changes),
+            spent=self._spent,
+            changes=list(self._changes),
+        )
+        if self.recorder is not None:
+            self.recorder.begin(stage)
+        found = run_passes(graph, self._choices.apply(passes), ctx, recorder=self.recorder)
+        if goes_on:
+            self._changes, self._spent = ctx.changes, ctx.spent
+        return found
+
+
+def _recorder() -> Recorder:
+    from aicore.passes import Recorder  # few programs are traced
+
+    return Recorder()
+
+
+class _Versions:
+    """The version of the graph that was found to be fastest for given types of its inputs, if it was measured."""
+
+    def __init__(self, records: GraphRecords, pipeline: _Pipeline, graph: Graph) -> None:
+        self._records, self._pipeline, self._graph = records, pipeline, graph
+        self._made: dict[str, tuple[Graph, Report, _Passes]] = {}
+
+    def __call__(self, types: Sequence[TensorType]) -> Version | None:
+        record = self._records.find(types)
+        if isinstance(record, str) or record.chosen == record.default:
+            return None
+        try:
+            graph, report, passes = self._version(record.chosen)
+        except ConfigError as error:  # a store is never trusted
+            _log.warning("the choices that were measured for this graph are ignored: %s", error)
+            return None
+        told = f"{record.chosen}: measured on this device for these shapes, {record.gain[0]:.2f} of the time of others"
+        note = f"{told} (tune='off' or AICORE_TUNE=off ignores it)"
+        _log.info("choices: %s", note)
+        return Version(graph, passes.specialised, report, note)
+
+    def _version(self, chosen: str) -> tuple[Graph, Report, _Passes]:
+        if chosen not in self._made:
+            passes = self._pipeline.passes(Choices.parse(chosen))
+            self._made[chosen] = (*passes.whole(self._graph), passes)
+        return self._made[chosen]
 
 
 _TYPICAL_SIZE = 240
 """Stands for each open dim: large enough for the windows of networks, and a multiple of most strides."""
 
 
+@lru_cache(maxsize=4096)
 def _at_typical_sizes(tensor: TensorType) -> TensorType:
     if tensor.shape is None or tensor.is_static:
         return tensor

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from aicore.errors import InputError
 from aicore.ir import Graph, TensorType, numpy_dtype
+from aicore.records import dataclass
 from aicore.runtime import BindsArrays, BoundRun, Device, SharesMemory, Specialised, type_of
 from aicore.runtime.feeds import check_names, read_feeds, wrong_dtype
 
@@ -17,7 +17,7 @@ Array = np.ndarray[Any, Any]
 Specialise: TypeAlias = Callable[[Sequence[Any]], Specialised]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Bindable:
     """What is asked of a program.
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from aicore.bound import Bindable, BoundProgram, bind
-from aicore.errors import InputError, OutOfMemoryError
+from aicore.errors import AicoreError, ConfigError, InputError, OutOfMemoryError
 from aicore.ir import Graph, TensorType
-from aicore.runtime import HOST, Device, Explanation, Placement, Plan, Profile, Specialised, Specialiser
+from aicore.runtime import HOST, Device, Explanation, Placement, Plan, Specialised, Specialiser
 from aicore.runtime.explanation import plans_of
 from aicore.runtime.feeds import check_shapes, read_feeds, read_shapes
+
+if TYPE_CHECKING:
+    from aicore.passes import PassTrace, Recorder
+    from aicore.runtime import Ceilings, MemoryView, Profile, RunTimes
 
 Array = np.ndarray[Any, Any]
 
@@ -25,18 +30,30 @@ class Program:
 
     graph: the graph after the passes that do not depend on shapes.
     target: why this device was chosen.
+    choices: what its passes do otherwise than by default, in words; empty for the default.
     """
 
     def __init__(
-        self, graph: Graph, device: Device, specialiser: Specialiser, target: str, reports: tuple[Any, ...] = ()
+        self,
+        graph: Graph,
+        device: Device,
+        specialiser: Specialiser,
+        target: str,
+        reports: tuple[Any, ...] = (),
+        *,
+        choices: str = "",
+        recorder: Recorder | None = None,
     ) -> None:
         self.graph = graph
         self.device = device
         self.target = target
+        self.choices = choices
+        self._recorder = recorder
         self._specialiser = specialiser
         self._on_device = specialiser.at_home(device.name)  # for arrays that are there before and after a run
         self._reports = reports
         self._latest: Specialised | None = None
+        self._seen: tuple[Specialiser, list[tuple[int, ...]], Specialised] | None = None  # of the latest run
 
     @property
     def inputs(self) -> dict[str, TensorType]:
@@ -100,6 +117,7 @@ class Program:
         sizes = read_shapes(self.graph.inputs, shapes)
         check_shapes(self.graph.inputs, sizes)
         signature = zip(self.inputs.values(), sizes, strict=True)
+        self._seen = None  # what the latest run used may be pushed out
         self._latest = self._specialiser.get(tuple(TensorType(tensor.dtype, size) for tensor, size in signature))
 
     def explain(self) -> Explanation:
@@ -108,19 +126,77 @@ class Program:
         Kernels and memory are those of the latest specialisation.
         """
         latest = self._current()
-        reports = self._reports if latest is None else (*self._reports, latest.report)
+        version = None if latest is None else latest.version
+        whole = self._reports if version is None else (version.report,)
+        reports = whole if latest is None else (*whole, latest.report)
         return Explanation(
             self.target,
             tuple(r for r in reports if r is not None),
             latest,
             self._specialiser.statistics,
             self._specialiser.tuning,
+            self.choices if version is None else version.note,
         )
 
-    def profile(self, feeds: Mapping[str, Any]) -> Profile:
-        """Run once and measure each step on the host's clock, the device being idle before and after it."""
+    @property
+    def trace(self) -> PassTrace:
+        """Each pass that ran, with the graph before and after it as text.
+
+        Raises AicoreError for a program that was compiled without `trace=True`.
+        """
+        if self._recorder is None:
+            raise AicoreError("nothing was recorded while the passes ran; compile with trace=True")
+        if all(step.stage == "whole" for step in self._recorder.steps):
+            self._current()  # a graph of known sizes needs no call to be optimised for them
+        return self._recorder.trace
+
+    def memory(self) -> MemoryView:
+        """The memory plan of the latest specialisation: lifetimes over offsets, the peak and what holds it.
+
+        Bodies of loops and branches have arenas of their own, which are shown once they have run.
+        """
+        from aicore.runtime import MemoryView  # views load when they are asked for
+
+        latest = self._current()
+        return MemoryView.of([] if latest is None else latest.plans)
+
+    def profile(self, feeds: Mapping[str, Any], runs: int = 5, *, ceilings: bool = True) -> Profile:
+        """Run, and measure each step on its device, and the host beside.
+
+        runs: how often, each with an ordinary run before it, after one of both that is not counted.
+        ceilings: compare steps with what their device can do at best. Unless the device declares it, that is measured,
+            which takes about a second, by the first few processes on a machine.
+        """
+        from aicore.runtime import Profile  # views load when they are asked for
+
+        if not isinstance(runs, int) or runs < 1:
+            raise ConfigError(f"runs={runs!r} is no number of runs; choose 1 or more")
         arrays = read_feeds(self.graph.inputs, feeds)
-        return self._specialise(arrays).profile(self._entering(arrays))
+        pairs = list(self._profiled(arrays, runs + 1))[1:]
+        measured = [run for _, run in pairs]
+        known, reasons = self._ceilings() if ceilings else ({}, {})
+        return Profile(tuple(measured), tuple(seconds for seconds, _ in pairs), known, reasons)
+
+    def _profiled(self, arrays: Sequence[Array], count: int) -> Iterator[tuple[float, RunTimes]]:
+        """(seconds of an ordinary run, a profiled one), again and again."""
+        from aicore.runtime import RunTimes
+
+        specialised = self._specialise(arrays)
+        for _ in range(count):
+            start = time.perf_counter()
+            self._leaving(specialised.run(self._entering(arrays)))
+            began = time.perf_counter()
+            rows = specialised.profile(self._entering(arrays))
+            yield began - start, RunTimes(began, time.perf_counter() - began, tuple(rows))
+
+    def _ceilings(self) -> tuple[dict[str, Ceilings], dict[str, str]]:
+        """Those of the device; or the reason why there are none."""
+        from aicore.runtime import ceilings_of
+
+        try:
+            return {self.device.name: ceilings_of(self.device, self._specialiser)}, {}
+        except AicoreError as error:
+            return {}, {self.device.name: str(error)}
 
     @property
     def plan(self) -> tuple[Plan, ...]:
@@ -164,13 +240,20 @@ class Program:
         return self._specialised_by(self._on_device, arrays)
 
     def _specialised_by(self, specialiser: Specialiser, arrays: Sequence[Any]) -> Specialised:
+        shapes = [array.shape for array in arrays]
+        seen = self._seen
+        if seen is not None and seen[0] is specialiser and seen[1] == shapes:
+            specialiser.count_hit()
+            self._latest = seen[2]
+            return seen[2]
         inputs = self.graph.inputs
-        signature = tuple([TensorType(v.dtype, a.shape) for v, a in zip(inputs, arrays, strict=True)])
+        signature = tuple([TensorType(v.dtype, shape) for v, shape in zip(inputs, shapes, strict=True)])
         specialised = specialiser.find(signature)
         if specialised is None:  # shapes that are known are known to fit
-            check_shapes(inputs, [array.shape for array in arrays])
+            check_shapes(inputs, shapes)
             specialised = specialiser.get(signature)
         self._latest = specialised
+        self._seen = (specialiser, shapes, specialised)
         return specialised
 
     def _current(self) -> Specialised | None:

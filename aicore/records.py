@@ -11,6 +11,7 @@ import operator
 from collections.abc import Callable
 from copy import copy
 from dataclasses import MISSING, Field, FrozenInstanceError
+from dataclasses import field as new_field
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -34,13 +35,16 @@ def _standard(**options: Any) -> Any:
     from dataclasses import dataclass as standard
 
     class Template:
+        """Without a docstring it would get one with its signature, which takes longer than all else here."""
+
         field: int
 
     return standard(init=False, repr=False, eq=False, **options)(Template)
 
 
 _TEMPLATE = _standard()
-_FIELD: Field[Any] = _TEMPLATE.__dataclass_fields__["field"]
+_KIND = _TEMPLATE.__dataclass_fields__["field"]._field_type
+"""Marks a field of objects, not of the class; the standard library's own mark, which `fields` looks for."""
 _LOOSE = _TEMPLATE.__dataclass_params__
 _FROZEN = copy(_LOOSE)
 _FROZEN.frozen = True
@@ -70,8 +74,8 @@ def declare_fields(cls: Any, frozen: bool) -> dict[str, Field[Any]]:
 
 
 def _field(name: str, annotation: Any, default: Any) -> Any:
-    made: Any = copy(_FIELD)
-    made.name, made.type = name, annotation
+    made: Any = new_field(kw_only=False)
+    made.name, made.type, made._field_type = name, annotation, _KIND
     if not isinstance(default, Field):
         made.default = default
         return made

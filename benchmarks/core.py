@@ -1,18 +1,22 @@
 """What the core costs: growth of compile time, passes of a real network, the import, and dispatch of a step.
 
-Run `python -m benchmarks.core [--output benchmarks/results/core.json]`.
+Run `python -m benchmarks.core [--output benchmarks/results/core.json]`; with `--store` also what looking up measured
+times adds to compile time, which first measures for half a minute a network.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -20,18 +24,28 @@ from typing import Any
 import numpy as np
 
 import aicore
+from aicore.config import TunePolicy
 from aicore.ir import Builder
+from aicore.tuning import Measure
 from benchmarks.graphs import SHAPES
+from benchmarks.versus.networks import NETWORKS, write_network
+from benchmarks.versus.sides import read_feeds
 from tools.zoo import network
 
 SMALL, LARGE = 1_000, 10_000
+STORE_NETWORKS = ("light_squeezenet", "light_shufflenet", "light_resnet50", "ppocr_rec")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--output", type=Path, help="write the figures as JSON to this file")
+    names = parser.add_argument("--store", nargs="*", choices=NETWORKS, metavar="NETWORK", help="cost of a warm store")
+    names.default = None
     arguments = parser.parse_args()
-    text = json.dumps(measure(), indent=2)
+    figures = measure()
+    if arguments.store is not None:
+        figures["warm_store"] = {name: store_cost(name) for name in arguments.store or STORE_NETWORKS}
+    text = json.dumps(figures, indent=2)
     print(text)
     if arguments.output:
         arguments.output.parent.mkdir(parents=True, exist_ok=True)
@@ -112,6 +126,55 @@ def dispatch_us() -> dict[str, float]:
     }
 
 
+def store_cost(name: str, budget: float = 30.0, rounds: int = 15) -> dict[str, float]:
+    """Milliseconds from the file of a network to a program for its shapes, with a warm store and without any.
+
+    Both are compiled in turn and the ratio is the median of the rounds; 1.1 is the bar. The store is a new one, filled
+    by measuring for `budget` seconds. hits, misses: of the last look-up.
+    """
+    with tempfile.TemporaryDirectory() as folder, _cache_in(folder):
+        model, feeds_path = write_network(name, Path(folder))
+        feeds = read_feeds(feeds_path)
+        aicore.compile(model, target="cpu", threads=2, tune=Measure(budget=budget)).run(feeds)
+        shapes = {name: array.shape for name, array in feeds.items()}
+        _specialised(model, shapes, "cached")
+        cold: list[float] = []
+        warm: list[float] = []
+        for _ in range(rounds):
+            cold.append(_specialised(model, shapes, "off")[0])
+            seconds, program = _specialised(model, shapes, "cached")
+            warm.append(seconds)
+        looked_up = program.explain().tuning
+        assert looked_up is not None
+    return {
+        "ratio": round(statistics.median(b / a for a, b in zip(cold, warm, strict=True)), 3),
+        "without_ms": round(statistics.median(cold) * 1e3, 1),
+        "warm_ms": round(statistics.median(warm) * 1e3, 1),
+        "hits": looked_up.hits,
+        "misses": sum(looked_up.misses.values()),
+    }
+
+
+@contextmanager
+def _cache_in(folder: str) -> Iterator[None]:
+    """A store of its own: what is measured here is nobody else's."""
+    before = os.environ.get("AICORE_CACHE_DIR")
+    os.environ["AICORE_CACHE_DIR"] = folder
+    try:
+        yield
+    finally:
+        os.environ.pop("AICORE_CACHE_DIR")
+        if before is not None:
+            os.environ["AICORE_CACHE_DIR"] = before
+
+
+def _specialised(model: Path, shapes: Any, tune: TunePolicy) -> tuple[float, aicore.Program]:
+    started = time.perf_counter()
+    program = aicore.compile(model, target="cpu", threads=2, tune=tune)
+    program.specialise(shapes)
+    return time.perf_counter() - started, program
+
+
 def _addition_chain(steps: int) -> aicore.Program:
     op = Builder()
     x = y = op.input("x", "float32", (4,))
@@ -126,7 +189,8 @@ def _bound_kernel(program: aicore.Program) -> Callable[..., Any]:
     step = program.plan[0].steps[1]
     assert step.kernel.bind is not None
     types = [value and value.type for value in step.node.inputs]
-    return step.kernel.bind(step.node.op, types, [None] * len(types))
+    call: Callable[..., Any] = step.kernel.bind(step.node.op, types, [None] * len(types))
+    return call
 
 
 def _loop_seconds(call: Callable[..., Any], steps: int) -> float:
@@ -138,8 +202,6 @@ def _loop_seconds(call: Callable[..., Any], steps: int) -> float:
 
 
 def _cores() -> int:
-    import os
-
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -30,7 +30,9 @@ from benchmarks.gpu.machine import circumstances
 from benchmarks.versus.statistics import geometric_mean
 
 NETWORKS = ("mlp", "small_cnn", "resnet18", "resnet50", "mobilenet_v2", "lstm", "encoder")
-AICORE = "aicore"
+AICORE, TUNED = "aicore", "aicore, tuned"
+UNTUNED_BAR = 1.2
+"""Of untuned over tuned time: how much the estimates may cost."""
 ERROR_BOUNDS = {"float32": 1e-4, "tf32": 1e-2}
 """Relative error against float64: the bound of the tests of real networks; for tf32, whose factors have 13 binary
 digits less, what is beyond PyTorch's own error."""
@@ -49,6 +51,7 @@ def main(options: Sequence[str] | None = None) -> int:
         "rounds": arguments.rounds,
         "modes": modes,
         "tune": arguments.tune,
+        "tuned": arguments.tuned,
         "profile": arguments.profile,
         "precision": arguments.precision,
     }
@@ -83,6 +86,9 @@ def _parse(options: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--no-compile", action="store_true", help="leave out torch.compile (reduce-overhead)")
     parser.add_argument("--max-autotune", action="store_true", help="also torch.compile(mode='max-autotune'): slow")
     parser.add_argument("--tune", choices=("off", "cached", "measure"), default="off", help="of aicore (off)")
+    parser.add_argument(
+        "--tuned", action="store_true", help="also aicore with every choice measured, and how long it took"
+    )
     parser.add_argument("--precision", choices=tuple(ERROR_BOUNDS), default="float32", help="of both sides (float32)")
     parser.add_argument("--profile", action="store_true", help="show the ten slowest steps of aicore's programs")
     parser.add_argument("--limit", type=_positive, default=240, help="seconds for one network (240)")
@@ -193,11 +199,12 @@ def faults(rows: Iterable[Mapping[str, Any]], bound: float = ERROR_BOUNDS["float
         if "error" in row:
             found.append(f"{where}: {row['error']}")
             continue
-        if AICORE in row["failures"]:
-            found.append(f"{where}: {row['failures'][AICORE]}")
-        error = row.get("relative_error", {}).get(AICORE, 0.0)
-        if error > bound:
-            found.append(f"{where}: outputs are {error:.1e} of their norm away from float64")
+        for side, told in ((AICORE, where), (TUNED, f"{where}, tuned")):
+            if side in row["failures"]:
+                found.append(f"{told}: {row['failures'][side]}")
+            error = row.get("relative_error", {}).get(side, 0.0)
+            if error > bound:
+                found.append(f"{told}: outputs are {error:.1e} of their norm away from float64")
     return found
 
 
@@ -215,6 +222,8 @@ def show(console: Console, rows: Iterable[Mapping[str, Any]]) -> None:
         for side in sorted({*row["seconds"], *row.get("relative_error", ())}):
             table.add_row(where, f"{side} *" if side == row["best"] else side, *_cells(row, side))
         remarks.append(f"{where}: nodes {row.get('nodes')}, steps {row.get('steps')}, {row.get('placement')}")
+        if "untuned_over_tuned" in row:
+            remarks.append(f"{where}: {tuning_text(row)}")
         remarks += [f"{where}: {side}: {reason}" for side, reason in row["failures"].items() if side != AICORE]
         remarks += [
             f"    {step['seconds'] * 1e6:9.1f} us  {step['kernel']}  {step['node']} on {step['device']}"
@@ -223,6 +232,17 @@ def show(console: Console, rows: Iterable[Mapping[str, Any]]) -> None:
     console.print(table)
     for remark in remarks:
         console.print(remark, markup=False, highlight=False)
+
+
+def tuning_text(row: Mapping[str, Any]) -> str:
+    """What tuning took and gave."""
+    gain, done = row["untuned_over_tuned"], row["tuning"]
+    missed = f" (above {UNTUNED_BAR})" if gain["median"] > UNTUNED_BAR else ""
+    return (
+        f"untuned takes {gain['median']:.3f} ({gain['low']:.3f} .. {gain['high']:.3f}) times as long as tuned{missed}; "
+        f"tuned in {done['seconds']:.1f} s: {done['problems']} problems, {done['timed']} candidates timed, "
+        f"{done['changed']} choices changed, {done['refused']} refused"
+    )
 
 
 def _cells(row: Mapping[str, Any], side: str) -> list[str]:

@@ -28,8 +28,9 @@ from aicore.ir import TensorType
 from aicore.kernels import Kernel
 from aicore_cuda_ge import _graph_executor as native
 from aicore_cuda_ge.device import CudaDevice
-from aicore_int8_quant.cuda import products
+from aicore_int8_quant.cuda import library_products, products
 from aicore_int8_quant.cuda.launch import launch, machine
+from aicore_int8_quant.cuda.library import library_path
 from aicore_int8_quant.ops.linear import Int8MatMul
 from benchmarks.gpu.machine import circumstances
 from benchmarks.gpu.torch_sides import strict, timer
@@ -157,11 +158,12 @@ class Best:
 
 def best(problem: Problem, variant: str) -> Best:
     """The fastest setting of a variant. Raises RuntimeError for one that gives wrong bits."""
-    kernel = next(k for k in products.KERNELS if k.op is Int8MatMul and k.variant == variant)
+    kernels = (*products.KERNELS, *library_products.KERNELS)
+    kernel = next(k for k in kernels if k.op is Int8MatMul and k.variant == variant)
     taken: dict[str, tuple[float, dict[str, Any]]] = {}
     for settings in kernel.settings:
-        name = f"{variant} {settings['tile']}/{settings['split']}"
-        if settings["split"] > 1 and problem.n > 2048:
+        name = f"{variant} {settings['tile']}/{settings['split']}" if settings else variant
+        if settings.get("split", 1) > 1 and problem.n > 2048:
             continue  # there are tiles enough
         trial = problem.candidate(kernel, settings)
         if fault := problem.fault(trial):
@@ -210,8 +212,8 @@ def race_float(problem: Problem, rounds: int) -> dict[str, Any]:
 
 
 def race_tensor(problem: Problem, rounds: int) -> dict[str, Any]:
-    """mma.sync and wgmma against torch._int_mm, which does not requantise."""
-    variants = ["mma", *(["wgmma"] if machine().capability == 90 else [])]
+    """mma.sync, wgmma and cuBLASLt with a requantising kernel behind it, against torch._int_mm, which has none."""
+    variants = ["mma", *(["wgmma"] if machine().capability == 90 else []), *(["cublas"] if library_path() else [])]
     chosen = [best(problem, variant) for variant in variants]
     sides: dict[str, Timer] = {"torch._int_mm": timer(problem.int_mm)}
     sides.update({found.name: found.side for found in chosen})

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
-FOUNDATION = {"errors", "config", "collector", "lazy", "records"}
+FOUNDATION = {"errors", "config", "collector", "lazy", "records", "views"}
 IR = FOUNDATION | {"ir"}
 OPS = IR | {"ops"}
 PASSES = OPS | {"rewrite", "passes"}
@@ -21,6 +21,7 @@ JOINED = PASSES | RUNTIME | {"plugins", "frontends", "autodiff", "api", "bound",
 LAYERS: dict[str, set[str]] = {
     "errors": set(),
     "records": set(),
+    "views": {"records"},
     "config": {"errors", "records"},
     "collector": set(),
     "lazy": set(),
@@ -41,11 +42,12 @@ LAYERS: dict[str, set[str]] = {
     "compat": JOINED,
     "onnx_backend": JOINED,
     "testing": JOINED,
-    "report": JOINED | {"testing"},
+    "experiments": JOINED | {"testing"},
+    "report": JOINED | {"testing", "experiments"},
     "nn": JOINED,
-    "cli": JOINED | {"testing", "report", "compat", "nn"},
+    "cli": JOINED | {"testing", "experiments", "report", "compat", "nn"},
     "__main__": {"cli"},
-    "__init__": JOINED | {"compat", "onnx_backend", "testing", "report", "nn"},
+    "__init__": JOINED | {"compat", "onnx_backend", "testing", "experiments", "report", "nn"},
 }
 """What each module or package directly below aicore may import, itself aside."""
 

@@ -288,6 +288,7 @@ def test_state_is_exposed(registry: PluginRegistry) -> None:
 def test_explain_before_and_after_the_first_call(registry: PluginRegistry) -> None:
     program = compiled(registry, "fake")
     assert "nothing is specialised yet" in str(program.explain())
+    assert program.explain()._repr_html_().startswith("<pre")  # in a notebook
     assert program.explain().kernels == []
     program(x=data(3))
     explanation = program.explain()
@@ -314,7 +315,7 @@ def test_explain_compiles_what_leaves_no_choice(registry: PluginRegistry) -> Non
 @pytest.mark.parametrize("target", TARGETS)
 def test_profile(registry: PluginRegistry, target: str) -> None:
     program = compiled(registry, target)
-    profile = program.profile({"x": data(3)})
+    profile = program.profile({"x": data(3)}, ceilings=False)
     steps = [row for row in profile.rows if row.device == target]
     assert len(steps) == sum(len(plan.steps) for plan in program.plan)
     assert all(row.seconds > 0 for row in steps)

@@ -12,9 +12,20 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
+from aicore.views import time_text as time_text
+
 if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions
+    from rich.segment import Segment
     from rich.table import Table
 
+INTERRUPTED = 130
+"""Exit status after Ctrl-C, as shells have it."""
+_COMMANDS = dict.fromkeys(
+    [*range(9), *range(11, 32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A)],
+    "\N{REPLACEMENT CHARACTER}",
+)
+"""Control characters but tab and line feed, and those that turn the direction of text."""
 _UNWRAPPED = 4096
 """Columns of a file or pipe: programs that read lines want them whole."""
 
@@ -57,7 +68,28 @@ def show(*parts: Any) -> None:
     if not console.is_terminal:
         console = Console(width=_UNWRAPPED)
     for part in parts:
-        console.print(part, markup=False, highlight=False, soft_wrap=isinstance(part, str))
+        is_text = isinstance(part, str)
+        console.print(
+            printable(part) if is_text else _Printable(part), markup=False, highlight=False, soft_wrap=is_text
+        )
+
+
+def printable(text: str) -> str:
+    """The text, with signs for what would command a terminal: names in a model may hold anything."""
+    return text.translate(_COMMANDS)
+
+
+class _Printable:
+    """What rich prints, with signs for what would command a terminal."""
+
+    def __init__(self, part: Any) -> None:
+        self._part = part
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        from rich.segment import Segment
+
+        for text, style, control in console.render(self._part, options):
+            yield Segment(text if control else printable(text), style, control)
 
 
 def keep_for_json(ctx: typer.Context, wanted: bool) -> bool:
@@ -123,14 +155,6 @@ def size_text(count: float) -> str:
         if count >= scale:
             return f"{count / scale:.1f} {unit}"
     return f"{count:.0f} B"
-
-
-def time_text(seconds: float) -> str:
-    """Seconds with three digits or so, in a unit that suits."""
-    for unit, scale in (("s", 1.0), ("ms", 1e-3)):
-        if seconds >= scale:
-            return f"{seconds / scale:.3g} {unit}"
-    return f"{seconds * 1e6:.3g} us"
 
 
 def _plain(data: Any) -> Any:

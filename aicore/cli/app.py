@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from aicore.cli._report import printable
 from aicore.config import from_environment
 from aicore.errors import AicoreError, ConfigError, PluginError
 
@@ -49,7 +50,10 @@ COMMANDS: Mapping[str, Subcommand] = {
     "run": Subcommand("aicore.cli.run_command", "Run a model on inputs from files, or on random ones."),
     "inspect": Subcommand("aicore.cli.inspect_command", "Show what aicore makes of a model, and why."),
     "bench": Subcommand("aicore.cli.bench_command", "Time a model on one or several targets."),
+    "report": Subcommand("aicore.cli.report_command", "Write what became of a model as one HTML page."),
     "tune": Subcommand("aicore.cli.tune_command", "Choose the kernels of a model by measuring them."),
+    "ab": Subcommand("aicore.cli.ab_command", "Judge a rule or pass: the model with it and without it."),
+    "bisect": Subcommand("aicore.cli.bisect_command", "Find the change that makes a model's results wrong."),
     "parity": Subcommand("aicore.cli.parity_command", "Prove that targets compute the same, op by op or in a model."),
     "demo": Subcommand("aicore.cli.demo_command", "Identify the types of files with a real client and model."),
     "plugins": Subcommand("aicore.cli.plugins_commands", "Show which backends work, and why not; begin a new one."),
@@ -109,7 +113,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except AicoreError as error:
         if _debug():
             traceback.print_exc()
-        print(f"aicore: error: {error}", file=sys.stderr)
+        print(f"aicore: error: {printable(str(error))}", file=sys.stderr)
         return 2
     return 0
 

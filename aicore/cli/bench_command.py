@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 import time
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,8 @@ import typer
 
 from aicore.cli._inputs import Fallback, Feed, InputFiles, Json, ModelFile, Seed, Shapes, make_feed
 from aicore.cli._report import print_json, show, table, time_text, working
+from aicore.errors import ConfigError
+from aicore.views import rich_part
 
 if TYPE_CHECKING:
     from aicore.config import FallbackPolicy
@@ -21,13 +24,12 @@ if TYPE_CHECKING:
     from aicore.runtime import Profile
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
-_SLOWEST = 20
 _EPILOG = """\
 `aicore bench model.onnx --target cpu --target cuda`  two targets, their runs in turn
 
 `aicore bench model.onnx --shape batch=8 --runs 50 --json`  for scripts
 
-`aicore bench model.onnx --profile`  and which steps take the time
+`aicore bench model.onnx --profile trace.json`  which steps take the time; ui.perfetto.dev opens the trace
 """
 
 
@@ -57,7 +59,15 @@ def bench(
     ] = None,
     runs: Annotated[int, typer.Option("--runs", metavar="N", min=1, help="Timed runs of each target.")] = 20,
     warmup: Annotated[int, typer.Option("--warmup", metavar="N", min=0, help="Runs before them, not timed.")] = 3,
-    profile: Annotated[bool, typer.Option("--profile", help="Time each step too, and show the slowest.")] = False,
+    profile: Annotated[
+        Path | None,
+        typer.Option(
+            "--profile",
+            metavar="FILE",
+            dir_okay=False,
+            help="Time each step too, show the slowest, and write a trace for Perfetto; one file for each target.",
+        ),
+    ] = None,
     inputs: InputFiles = None,
     random: Annotated[
         bool, typer.Option("--random", help="The default here: random inputs where no file is given.")
@@ -82,13 +92,16 @@ def bench(
         feed = make_feed(graph, inputs, shapes, random, seed)
     with working(f"timing {model}", quiet=as_json):
         timings = measure(graph, feed, list(dict.fromkeys(target or [])), policy, runs, warmup)
-        profiles = [timing.program.profile(feed.arrays) for timing in timings] if profile else []
+        profiles = [] if profile is None else [timing.program.profile(feed.arrays, runs) for timing in timings]
+    files = [] if profile is None else _trace_files(profile, timings)
+    for file, one in zip(files, profiles, strict=True):
+        _write(file, one)
     if as_json:
         print_json(_to_json(model, feed, seed, timings, profiles))
         return
     _show(feed, timings)
-    for timing, steps in zip(timings, profiles, strict=False):
-        _show_profile(timing, steps)
+    for file, one in zip(files, profiles, strict=True):
+        show("", *map(rich_part, one.parts()), f"trace: {file}")
 
 
 def measure(
@@ -162,13 +175,20 @@ def _row(timing: Timing) -> tuple[str, ...]:
     return timing.program.device.name, *times, str(len(timing.runs)), time_text(timing.first), str(timing.steps), rate
 
 
-def _show_profile(timing: Timing, profile: Profile) -> None:
-    slowest = sorted(profile.rows, key=lambda row: -row.seconds)[:_SLOWEST]
-    total = profile.seconds or 1.0
-    rows = [(time_text(r.seconds), f"{r.seconds / total:.1%}", r.kernel, r.device, r.name) for r in slowest]
-    show("", f"slowest {len(slowest)} of {len(profile.rows)} steps on {timing.program.device.name}, "
-         f"{time_text(profile.seconds)} in all:")  # fmt: skip
-    show(table(["time", "share", "kernel", "device", "step"], rows, right=("time", "share")))
+def _trace_files(file: Path, timings: Sequence[Timing]) -> list[Path]:
+    """The file itself for one target; for several, each has the target in its name."""
+    if len(timings) == 1:
+        return [file]
+    names = [timing.program.device.name.replace(":", "") for timing in timings]
+    return [file.with_name(f"{file.stem}-{name}{file.suffix}") for name in names]
+
+
+def _write(file: Path, profile: Profile) -> None:
+    """Raises ConfigError where the file cannot be written."""
+    try:
+        file.write_text(json.dumps(profile.trace()), encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"--profile {file}: {error.strerror}") from error
 
 
 def _to_json(
@@ -196,14 +216,8 @@ def _to_json(
                 "steps_per_second": timing.steps / timing.median,
                 "difference": timing.difference,
                 "placement": str(timing.program.placement),
-                **({"profile": _profile_json(profiles[i])} if profiles else {}),
+                **({"profile": profiles[i].to_json()} if profiles else {}),
             }
             for i, timing in enumerate(timings)
         ],
     }
-
-
-def _profile_json(profile: Profile) -> list[dict[str, Any]]:
-    return [
-        {"step": row.name, "kernel": row.kernel, "device": row.device, "seconds": row.seconds} for row in profile.rows
-    ]

@@ -103,7 +103,7 @@ def _table(diagnoses: Iterable[Diagnosis]) -> Table:
 def _remarks(diagnosis: Diagnosis) -> str:
     found = f"found {', '.join(diagnosis.devices)}" if diagnosis.devices else ""
     fix = f"fix: {diagnosis.fix}" if diagnosis.fix else ""
-    return "\n".join(filter(None, (found, diagnosis.reason, fix)))
+    return "\n".join(filter(None, (found, diagnosis.reason, fix, *diagnosis.notes)))
 
 
 def _to_json(examination: Examination) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 import typer
 
 from aicore.cli._inputs import Fallback, Json, ModelFile, Shapes, Target
+from aicore.cli._passes import Diff, Dump, NodeName, PassChoices, check_node, show_diff, show_why_not, write_dump
 from aicore.cli._report import print_json, show, size_text, table, working
 from aicore.cli._sizes import Sizes
 from aicore.errors import ConfigError
+from aicore.views import rich_part
 
 if TYPE_CHECKING:
     from aicore.ir import Graph
@@ -25,13 +27,16 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 Moment: TypeAlias = Literal["before", "after"]
-_LARGEST_BUFFERS = 10
 _EPILOG = """\
 `aicore inspect model.onnx`  a summary
 
 `aicore inspect model.onnx --ir after`  the optimised graph as text
 
+`aicore inspect model.onnx --diff fuse-linear`  what that pass changed, in colours; `--dump FOLDER` writes all versions
+
 `aicore inspect model.onnx --why-not fuse-ConvAct`  where that rule came closest, and what stopped it
+
+`aicore inspect model.onnx --why-not fuse-ConvAct --node conv1`  what stopped it at that node
 
 `aicore inspect model.onnx --kernels --shape x=1x3x224x224`  each node's kernel, and what else was considered
 """
@@ -75,10 +80,16 @@ def inspect(
     ] = None,
     passes: Annotated[bool, typer.Option("--passes", help="Each pass with its rules, matches and times.")] = False,
     kernels: Annotated[bool, typer.Option("--kernels", help="Each node's kernel, with every candidate.")] = False,
-    memory: Annotated[bool, typer.Option("--memory", help="The plan of the memory, with the largest buffers.")] = False,
+    memory: Annotated[
+        bool, typer.Option("--memory", help="The plan of the memory, its peak, and what holds that.")
+    ] = False,
     why_not: Annotated[
         str | None, typer.Option("--why-not", metavar="RULE", help="Where a rule came closest, and what stopped it.")
     ] = None,
+    node: NodeName = None,
+    diff: Diff = None,
+    dump: Dump = None,
+    choices: PassChoices = None,
     shapes: Shapes = None,
     target: Target = None,
     fallback: Fallback = None,
@@ -91,6 +102,7 @@ def inspect(
     """
     from aicore.api import load  # heavy, and `--help` needs none of it
 
+    check_node(node, why_not)
     with working(f"loading {model}", quiet=as_json):
         graph = load(model)
     if ir == "before":
@@ -100,9 +112,16 @@ def inspect(
             print(graph)
         return
     with working(f"compiling {model}", quiet=as_json):
-        subject = _compiled(model, graph, target, fallback, shapes, needs_sizes=kernels or memory)
+        options = {"choices": choices, "trace": any(asked is not None for asked in (node, diff, dump))}
+        subject = _compiled(model, graph, target, fallback, shapes, kernels or memory, options)
     if ir is not None:
         _print_optimised(subject, as_json)
+    elif diff is not None:
+        show_diff(subject.program.trace, diff, as_json)
+    elif dump is not None:
+        write_dump(subject.program.trace, dump, as_json)
+    elif why_not is not None and node is not None:
+        show_why_not(subject.program.trace, why_not, node, as_json)
     elif why_not is not None:
         _explain_rule(subject, why_not, as_json)
     else:
@@ -111,7 +130,13 @@ def inspect(
 
 
 def _compiled(
-    file: Path, graph: Graph, target: str | None, fallback: str | None, shapes: Iterable[str] | None, needs_sizes: bool
+    file: Path,
+    graph: Graph,
+    target: str | None,
+    fallback: str | None,
+    shapes: Iterable[str] | None,
+    needs_sizes: bool,
+    options: Mapping[str, Any],
 ) -> Subject:
     from aicore.api import compile  # noqa: A004  # aicore.compile
     from aicore.config import parse_fallback
@@ -121,7 +146,7 @@ def _compiled(
     types = {value.name: sizes.concrete(value) for value in graph.inputs}
     if needs_sizes:
         sizes.require_complete()
-    program = compile(graph, target, fallback=policy)
+    program = compile(graph, target, fallback=policy, **options)
     if not sizes.open:
         program.specialise({name: tensor.static_shape for name, tensor in types.items()})
     return Subject(file, graph, program, sizes.chosen, sizes.open)
@@ -204,6 +229,8 @@ class _Summary(_Part):
         yield from _pass_lines([row for row in subject.rows if row.matches or row.error or row.notes])
         yield ""
         yield subject.explanation.target
+        if subject.explanation.choices:
+            yield f"choices: {subject.explanation.choices}"
         if subject.explanation.specialised is not None:
             yield f"placement: {subject.explanation.placement}"
             yield from _memory_lines(subject)
@@ -223,6 +250,7 @@ class _Summary(_Part):
             "parameters": {"constants": count, "elements": elements, "bytes": nbytes},
             "nodes": {"before": dict(before), "after": dict(after)},
             "target": subject.program.device.name,
+            "choices": subject.explanation.choices or None,
             "chosen": list(subject.chosen),
             "missing": list(subject.missing),
             "passes": _pass_data(subject),
@@ -265,20 +293,12 @@ class _Kernels(_Part):
 class _Memory(_Part):
     @staticmethod
     def lines(subject: Subject) -> Iterator[Any]:
-        yield from _memory_lines(subject)
-        for plan in subject.program.plan:
-            largest = _largest(plan.buffers)
-            if not largest:
-                continue  # the arena holds workspaces alone
-            yield ""
-            yield f"the {len(largest)} largest buffers in the arena on {plan.device}:"
-            rows = [(b.name, str(b.type), size_text(b.nbytes), f"{b.offset:,}") for b in largest]
-            yield table(["buffer", "type", "size", "offset"], rows, right=("size", "offset"))
+        return map(rich_part, subject.program.memory().parts())
 
     @staticmethod
     def data(subject: Subject) -> dict[str, Any]:
-        memory = subject.explanation.to_json()["memory"]
-        for entry, plan in zip(memory, subject.program.plan, strict=True):
+        memory = [timeline.to_json() for timeline in subject.program.memory().plans]
+        for entry, plan in zip(memory, subject.program.plan, strict=False):  # bodies come last
             entry["buffers"] = [_buffer_json(buffer) for buffer in plan.buffers]
         return {"memory": memory}
 
@@ -342,11 +362,6 @@ def _kernel_rows(subject: Subject) -> list[tuple[str, str, str]]:
     """(nodes, kernel, device), most used first."""
     count = Counter((choice.kernel, choice.device) for choice in subject.explanation.kernels)
     return [(str(n), kernel, device) for (kernel, device), n in count.most_common()]
-
-
-def _largest(buffers: Iterable[BufferPlan]) -> list[BufferPlan]:
-    owners = [buffer for i, buffer in enumerate(buffers) if buffer.storage == "arena" and buffer.root == i]
-    return sorted(owners, key=lambda buffer: -buffer.nbytes)[:_LARGEST_BUFFERS]
 
 
 def _buffer_json(buffer: BufferPlan) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import typer
 
 from aicore.cli._arrays import save_arrays
 from aicore.cli._inputs import Fallback, Feed, InputFiles, Json, ModelFile, Random, Seed, Shapes, Target, make_feed
+from aicore.cli._passes import PassChoices
 from aicore.cli._report import print_json, show, table, time_text, working
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def run(
     shapes: Shapes = None,
     target: Target = None,
     fallback: Fallback = None,
+    choices: PassChoices = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="Write each output to a .npy file there.")
     ] = None,
@@ -63,7 +65,7 @@ def run(
         feed = make_feed(graph, inputs, shapes, random, seed)
     loaded = time.perf_counter()
     with working(f"compiling and running {model}", quiet=as_json):
-        program = compile(graph, target, fallback=policy)
+        program = compile(graph, target, fallback=policy, choices=choices)
         outputs = program.run(feed.arrays)
     seconds = {"load": loaded - start, "compile_and_run": time.perf_counter() - loaded}
     files = {} if output is None else save_arrays(output, outputs)
@@ -113,6 +115,8 @@ def _show(
     headings = ["output", "type", "min", "mean", "max", "values"]
     show("", table(headings, [_row(name, array) for name, array in outputs.items()], right=("min", "mean", "max")), "")
     show(program.target, f"placement: {program.placement}")
+    if choices := program.explain().choices:
+        show(f"choices: {choices}")
     show(f"loaded in {time_text(seconds['load'])}, compiled and run in {time_text(seconds['compile_and_run'])}")
     for path in files.values():
         show(f"wrote {path}")
@@ -137,6 +141,7 @@ def _to_json(
         "model": str(model),
         "target": program.device.name,
         "placement": str(program.placement),
+        "choices": program.explain().choices or None,
         "seed": seed if "random" in feed.sources.values() else None,
         "chosen": list(feed.chosen),
         "inputs": {name: {**_type(array), "from": feed.sources[name]} for name, array in feed.arrays.items()},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from aicore.cli._inputs import Feed, InputFiles, Json, Seed, Shapes, Target, make_feed
-from aicore.cli._report import print_json, show, table, time_text, working
+from aicore.cli._report import INTERRUPTED, print_json, show, table, time_text, working
 from aicore.errors import InputError
 
 if TYPE_CHECKING:
+    from aicore.experiments import GraphTuning
     from aicore.ir import Graph
-    from aicore.tuning import Interval, Outcome, Problem, TuningStore
+    from aicore.tuning import Comparison, Outcome, Problem, TuningStore
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 _EPILOG = """\
@@ -24,10 +25,12 @@ _EPILOG = """\
 
 `aicore tune model.onnx --shape batch=8 --threads 1`  times hold for these sizes and this number of threads
 
+`aicore tune model.onnx --whole-graph`  search layouts and fusions too
+
 `aicore tune --export times.json`  what was measured on this machine, and `--import times.json` on another
 """
-_PAIRS = 15
-_INTERRUPTED = 130
+_SECONDS = 5.0
+"""To compare tuned and untuned runs for, at most."""
 
 
 @app.command(epilog=_EPILOG)
@@ -40,6 +43,10 @@ def tune(
         typer.Option("--threads", metavar="N", min=1, help="Threads of a run. Default: AICORE_THREADS, or all."),
     ] = None,
     again: Annotated[bool, typer.Option("--again", help="Measure also what is known already.")] = False,
+    whole_graph: Annotated[
+        bool,
+        typer.Option("--whole-graph", help="Then search layouts and fusions over whole programs, as long again."),
+    ] = False,
     inputs: InputFiles = None,
     seed: Seed = 0,
     shapes: Shapes = None,
@@ -74,15 +81,23 @@ def tune(
         feed = make_feed(graph, inputs, shapes, True, seed)
     run = _Run(graph, feed, target, threads)
     finished = run.measure(budget, again, quiet=as_json)
-    gain = run.compare() if finished else None
+    searched: GraphTuning | None = None
+    gain: Comparison | None = None
+    try:
+        searched = run.search(budget, quiet=as_json) if finished and whole_graph else None
+        finished = finished and (searched is None or searched.finished)
+        gain = run.compare() if finished else None
+    except KeyboardInterrupt:  # before the search began, or while comparing: what was measured is kept
+        finished = False
     report = run.to_json(model, store, budget, finished, gain)
     if as_json:
-        print_json({**report, **exchanged})
+        print_json({**report, "whole_graph": None if searched is None else searched.to_json(), **exchanged})
     else:
         _tell(exchanged, False)
         _show(run, store, finished, gain)
+        show(*([] if searched is None else ["", searched.__rich__()]))
     if not finished:
-        raise typer.Exit(_INTERRUPTED)
+        raise typer.Exit(INTERRUPTED)
 
 
 class _Run:
@@ -116,26 +131,25 @@ class _Run:
                 return False
         return True
 
-    def compare(self) -> tuple[float, Interval]:
-        """Median seconds of a tuned run, and what it takes over an untuned one: runs of both in turn, in pairs."""
-        import time
+    def search(self, budget: float, quiet: bool) -> GraphTuning:
+        """Choices of passes that interact, over whole programs."""
+        from aicore.experiments import tune_graph
 
-        from aicore.tuning import median_interval
+        with _choices_bar(quiet) as advance:
+            return tune_graph(
+                self.graph, self.feed.arrays, target=self.target, seconds=budget, threads=self.threads, advance=advance
+            )
 
-        programs = [self._compile("off"), self._compile("cached")]
-        for program in programs:
-            program.run(self.feed.arrays)
-        times: list[list[float]] = [[], []]
-        for turn in range(_PAIRS):
-            for i in (0, 1) if turn % 2 else (1, 0):
-                start = time.perf_counter()
-                programs[i].run(self.feed.arrays)
-                times[i].append(time.perf_counter() - start)
-        ratios = [tuned / untuned for untuned, tuned in zip(*times, strict=True)]
-        return sorted(times[1])[_PAIRS // 2], median_interval(ratios)
+    def compare(self) -> Comparison:
+        """A tuned run over an untuned one: runs of both in pairs."""
+        from aicore.tuning import compare_runs
+
+        untuned, tuned = self._compile("off"), self._compile("cached")
+        arrays = self.feed.arrays
+        return compare_runs(lambda: untuned.run(arrays), lambda: tuned.run(arrays), _SECONDS)
 
     def to_json(
-        self, model: Path, store: TuningStore, budget: float, finished: bool, gain: tuple[float, Interval] | None
+        self, model: Path, store: TuningStore, budget: float, finished: bool, gain: Comparison | None
     ) -> dict[str, Any]:
         return {
             "model": str(model),
@@ -155,7 +169,7 @@ class _Run:
             ],
             "run": None
             if gain is None
-            else {"seconds": gain[0], "over_untuned": gain[1].middle, "low": gain[1].low, "high": gain[1].high},
+            else {"seconds": gain.seconds[1], "over_untuned": gain.ratio, "low": gain.low, "high": gain.high},
         }
 
     def _compile(self, how: Any) -> Any:
@@ -192,7 +206,7 @@ def _tell(exchanged: dict[str, Any], as_json: bool) -> None:
         show(f"{exchanged['exported']['records']} records written to {exchanged['exported']['file']}")
 
 
-def _show(run: _Run, store: TuningStore, finished: bool, gain: tuple[float, Interval] | None) -> None:
+def _show(run: _Run, store: TuningStore, finished: bool, gain: Comparison | None) -> None:
     rows = [_row(outcome) for outcome in run.outcomes]
     if rows:
         headings = ["nodes", "problem", "default", "chosen", "time", "over default", "timed"]
@@ -208,10 +222,9 @@ def _show(run: _Run, store: TuningStore, finished: bool, gain: tuple[float, Inte
         show(f"{left} were not reached {why}")
     show(f"kept in {store.path}")
     if gain is not None:
-        seconds, ratio = gain
         show(
-            f"a tuned run takes {time_text(seconds)}: {ratio.middle:.2f} of an untuned one "
-            f"({ratio.low:.2f} to {ratio.high:.2f} with 95 % confidence)"
+            f"a tuned run takes {time_text(gain.seconds[1])}: {gain.ratio:.2f} of an untuned one "
+            f"({gain.low:.2f} to {gain.high:.2f} with 95 % confidence)"
         )
 
 
@@ -223,6 +236,25 @@ def _row(outcome: Outcome) -> tuple[str, ...]:
     ratio = "" if record.chosen == record.default else f"{record.gain[0]:.2f}"
     seconds = time_text(record.seconds[record.chosen])
     return str(problem.count), text, record.default, record.chosen, seconds, ratio, str(outcome.timed)
+
+
+@contextmanager
+def _choices_bar(quiet: bool) -> Iterator[Callable[[int, int, str], None]]:
+    """A bar on stderr, with the time that is left, for choices of whole programs."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("choices"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
+        task = bar.add_task("")
+        yield lambda done, total, what: bar.update(task, completed=done, total=total, description=what[:60])
 
 
 @contextmanager

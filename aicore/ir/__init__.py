@@ -6,7 +6,7 @@ from aicore.ir.dtypes import DTYPES, FLOATS, INTEGERS, NUMBERS, dtype_name, nump
 from aicore.ir.graph import Graph, constants, sort_nodes, walk_graphs
 from aicore.ir.op import Op, Sample, as_tuple, has_gradient, is_fused, moved_bytes, subgraphs
 from aicore.ir.parser import parse_graph
-from aicore.ir.printer import op_text, print_graph, text_constants
+from aicore.ir.printer import VersionPrinter, op_text, print_graph, text_constants
 from aicore.ir.types import TensorType, static_bytes
 from aicore.ir.value import Buffer, Node, Origin, Value, constant_value, describe
 from aicore.ir.verify import diff, verify
@@ -29,6 +29,7 @@ __all__ = [
     "Shape",
     "TensorType",
     "Value",
+    "VersionPrinter",
     "as_tuple",
     "constant_value",
     "constants",

@@ -10,8 +10,9 @@ import ast
 import itertools
 import keyword
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TypeAlias
 
 from aicore.errors import GraphError
@@ -264,14 +265,14 @@ def _exact_quotient(numerator: DimExpr, denominator: DimExpr) -> Dim | None:
     return _canonical(terms, constant)
 
 
-def _names(expr: DimExpr) -> Iterator[str]:
+@lru_cache(maxsize=16_384)
+def _names(expr: DimExpr) -> frozenset[str]:
+    """Remembered, as each dim of each type is asked for it and nested divisions share their parts."""
+    found: set[str] = set()
     for atoms, _ in expr.terms:
         for atom in atoms:
-            if isinstance(atom, str):
-                yield atom
-            else:
-                yield from _names(atom.numerator)
-                yield from _names(atom.denominator)
+            found.update((atom,) if isinstance(atom, str) else _names(atom.numerator) | _names(atom.denominator))
+    return frozenset(found)
 
 
 def _substitute_atom(atom: Atom, values: Mapping[str, Dim]) -> Dim:

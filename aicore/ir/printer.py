@@ -40,6 +40,17 @@ def print_graph(graph: Graph) -> str:
     return _Printer().graph(graph, "")
 
 
+class VersionPrinter:
+    """Prints versions of one graph: a value has the same name, and an unknown dim the same number, in all of them."""
+
+    def __init__(self) -> None:
+        self._printer = _Printer(_Names())
+
+    def text(self, graph: Graph) -> str:
+        """As `print_graph`, which names each version anew. Raises GraphError as it does."""
+        return self._printer.graph(graph, "")
+
+
 def op_text(op: Op) -> str:
     """`Conv{strides=[2, 2]}`: the op with the fields that differ from their defaults, large arrays by digest.
 
@@ -65,15 +76,12 @@ def unknown_names(dim: Dim) -> list[str]:
 
 
 class _Names:
-    """Unique names for the values of one graph; a closed sub-graph has its own."""
+    """Unique names for the values of one graph, or of all its versions; a closed sub-graph of one graph has its own."""
 
     def __init__(self) -> None:
         self._of: dict[Value, str] = {}
         self._taken: set[str] = set()
         self._last: dict[str, int] = {}  # where counting goes on for each name, else many equal ones cost a square
-
-    def known(self, value: Value) -> bool:
-        return value in self._of
 
     def of(self, value: Value) -> str:
         if value not in self._of:
@@ -91,29 +99,34 @@ class _Names:
 
 
 class _Printer:
-    def __init__(self) -> None:
+    """names: for all graphs that are printed; None gives each one names of its own."""
+
+    def __init__(self, names: _Names | None = None) -> None:
         self.stored: dict[str, np.ndarray[Any, Any]] = {}
         self._unknown: dict[str, Dim] = {}
+        self._names = names
 
     def graph(self, graph: Graph, indent: str) -> str:
-        names = _Names()
+        names = self._names or _Names()
         inner = indent + "  "
+        shown: set[Value] = set()
         head = ", ".join(f"{names.of(v)}: {self.type(v.type)}" for v in graph.inputs)
         lines: list[str] = []
         for node in graph.nodes:
-            lines += self._constants(node.inputs, names, inner)
+            lines += self._constants(node.inputs, names, shown, inner)
             lines.append(self._node(node, names, inner))
-        lines += self._constants((value for _, value in graph.outputs), names, inner)
+        lines += self._constants((value for _, value in graph.outputs), names, shown, inner)
         ends = ", ".join(f"{json.dumps(name)}={names.of(value)}" for name, value in graph.outputs)
         state = "".join(f" state {json.dumps(o)}->{json.dumps(i)}" for o, i in graph.state)
         lines.append(f"{inner}return {ends}{state}")
         return "\n".join([f"graph ({head}) {{", *lines, f"{indent}}}"])
 
-    def _constants(self, values: Iterable[Value | None], names: _Names, indent: str) -> list[str]:
+    def _constants(self, values: Iterable[Value | None], names: _Names, shown: set[Value], indent: str) -> list[str]:
         """Lines for constants that are used here for the first time."""
         lines = []
         for value in values:
-            if value is not None and value.constant is not None and not names.known(value):
+            if value is not None and value.constant is not None and value not in shown:
+                shown.add(value)
                 name, content = names.of(value), self.array(value.constant)
                 lines.append(f"{indent}const {name}: {self.type(value.type)} = {content}")
         return lines
@@ -150,7 +163,10 @@ class _Printer:
         """Fields that differ from their default, in braces."""
         shown = []
         for field in fields(op):  # type: ignore[arg-type]
-            text = self.literal(getattr(op, field.name), indent)
+            value = getattr(op, field.name)
+            if value is field.default:
+                continue  # most are, and their texts need not be compared
+            text = self.literal(value, indent)
             if text != self._default(field, indent):
                 shown.append(f"{field.name}={text}")
         return "{" + ", ".join(shown) + "}" if shown else ""

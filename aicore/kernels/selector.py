@@ -91,6 +91,7 @@ class Selector:
     overrides: variant by name of an op (`Conv`) or of a node, which wins; one that cannot run the node is an error.
     tuned: looks up what was measured.
     rated, offers, reasons: what kernels answered, by op and types; networks repeat their blocks.
+    untimed: candidates by kernel.
     """
 
     table: KernelTable
@@ -102,6 +103,7 @@ class Selector:
         default_factory=dict, repr=False, compare=False
     )
     reasons: dict[Problem, str | None] = field(default_factory=dict, repr=False, compare=False)
+    untimed: dict[Kernel, list[Candidate]] = field(default_factory=dict, repr=False, compare=False)
 
     def select(self, op: Op, *types: TensorType | None, node: str = "", constant: Collection[int] = ()) -> Selection:
         """The best kernel for the op on operands of these types.
@@ -122,9 +124,12 @@ class Selector:
     def reason_against(self, op: Op, *types: TensorType | None) -> str | None:
         """Why no kernel runs the op on operands of these types, or None if one does. Dims may be symbolic."""
         problem = op, types
-        if problem not in self.reasons:
-            _keep(self.reasons, problem, self._reason_against(op, types))
-        return self.reasons[problem]
+        try:
+            return self.reasons[problem]  # a question asked for most nodes, again and again
+        except KeyError:
+            reason = self._reason_against(op, types)
+            _keep(self.reasons, problem, reason)
+            return reason
 
     def _reason_against(self, op: Op, types: tuple[TensorType | None, ...]) -> str | None:
         kernels = self.table.serving(op, self.device)
@@ -143,9 +148,8 @@ class Selector:
         if choice is None:
             return None
         chosen, seconds = choice
-        found = [_as_timed(candidate, seconds.get(candidate.name)) for candidate in usable]
-        found.sort(key=lambda candidate: (candidate.name != chosen, candidate.seconds or math.inf))
-        return [*found, *refused]
+        ranked = sorted(usable, key=lambda candidate: (candidate.name != chosen, seconds.get(candidate.name, math.inf)))
+        return [*(_as_timed(candidate, seconds.get(candidate.name)) for candidate in ranked), *refused]
 
     def _offers(self, op: Op, types: tuple[TensorType | None, ...]) -> tuple[list[Candidate], list[Candidate]]:
         """The candidates that can run the op, not estimated, and those that cannot."""
@@ -153,18 +157,21 @@ class Selector:
         offers = self.offers.get(problem)
         if offers is None:
             reasons = {kernel: kernel.reason_against(op, *types) for kernel in self.table.serving(op, self.device)}
-            usable = [
-                Candidate(kernel, True, None, "not timed", settings)
-                for kernel, reason in reasons.items()
-                if reason is None
-                for settings in kernel.settings
-            ]
+            usable = [c for kernel, why in reasons.items() if why is None for c in self._untimed(kernel)]
             offers = (
                 usable,
                 [Candidate(kernel, False, None, why, {}) for kernel, why in reasons.items() if why is not None],
             )
             _keep(self.offers, problem, offers)
         return offers
+
+    def _untimed(self, kernel: Kernel) -> list[Candidate]:
+        """The kernel with each choice of its settings, made once: a lookup asks for the names of all of them."""
+        found = self.untimed.get(kernel)
+        if found is None:
+            found = [Candidate(kernel, True, None, "not timed", settings) for settings in kernel.settings]
+            self.untimed[kernel] = found
+        return found
 
     def _candidates(self, op: Op, types: tuple[TensorType | None, ...]) -> tuple[Candidate, ...]:
         problem = op, types

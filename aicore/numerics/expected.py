@@ -13,6 +13,7 @@ from aicore.config import Precision
 from aicore.errors import InferenceError, UnsupportedError
 from aicore.ir import FLOATS, Op, dtype_name
 from aicore.numerics.difference import measure, precision
+from aicore.numerics.kinks import before_activation, change_by_activation, with_input_of_activation
 from aicore.numerics.lowered import error_of_lowered_factors
 from aicore.numerics.recast import WIDE, Recast
 from aicore.numerics.tolerances import Magnitude, tolerance_of
@@ -26,6 +27,8 @@ Evaluate: TypeAlias = Callable[..., "tuple[Array, ...]"]
 _PERTURBATIONS = 4
 _AGAINST = ((1.0, -1.0, 1.0, -1.0), (1.0, 1.0, -1.0, -1.0), (1.0, -1.0, -1.0, 1.0))
 """Signs of operands; with all alike, these are every way in which three can move against each other."""
+_CHUNK = 1 << 15
+"""Elements that are compared at once, so that they stay in the processor's cache."""
 _STEP = 2.0**-20
 """Large beside the rounding of float64, small enough for the result to follow in proportion."""
 
@@ -48,9 +51,26 @@ class Expected:
         if len(results) != len(self.arrays):
             return f"{len(results)} results instead of {len(self.arrays)}"
         found = (
-            measure(got, want, allowed) for got, want, allowed in zip(results, self.arrays, self.allowed, strict=True)
+            measure(got, want, allowed)
+            for got, want, allowed in zip(results, self.arrays, self.allowed, strict=True)
+            if not _is_plainly_right(got, want, allowed)
         )
         return next((difference.text for difference in found if not difference.is_right), "")
+
+
+def _is_plainly_right(got: Array, want: Array, allowed: Array) -> bool:
+    """Whether numbers are within what is allowed; in a tenth of the time of `measure`, which knows of all else."""
+    if got.shape != want.shape or dtype_name(got.dtype) not in FLOATS or want.dtype != np.float64:
+        return False
+    flat, wide, limits = got.reshape(-1), want.reshape(-1), allowed.reshape(-1)
+    with np.errstate(all="ignore"):
+        for at in range(0, flat.size, _CHUNK):
+            part = slice(at, at + _CHUNK)
+            off = np.subtract(flat[part], wide[part], dtype=np.float64)
+            near = np.abs(off, out=off) <= (limits if limits.size == 1 else limits[part])
+            if not near.all():  # or one is no number
+                return False
+    return True
 
 
 def expect(
@@ -68,17 +88,23 @@ def expect(
         # Nothing is rounded, and a decision such as x < 0.1 falls where the op's own type has that bound.
         exact = evaluate(op, *operands)
         return Expected(exact, tuple(np.zeros(()) for _ in exact), wide=False)
-    wide = widest(evaluate, op, operands)
-    magnitudes = _magnitudes(tolerance.magnitude, wide)
+    bends = before_activation(op) is not None
+    wide = widest(partial(with_input_of_activation, evaluate) if bends else evaluate, op, operands)
+    magnitudes, of_results = _magnitudes(tolerance.magnitude, wide), [*dtypes, *dtypes] if bends else dtypes
     roundings, stores = tolerance.count(op, operands), tolerance.count_stores(op, operands)
     allowed = tuple(
         _allowed(array, magnitude, dtype, roundings, stores)
-        for array, magnitude, dtype in zip(wide.results, magnitudes, dtypes, strict=True)
+        for array, magnitude, dtype in zip(wide.results, magnitudes, of_results, strict=True)
     )
+    results = wide.results
+    if bends:
+        result, given = results
+        changed = change_by_activation(evaluate, op, result, given, allowed[1])
+        results, allowed = (result,), (np.maximum(allowed[0], changed),)
     if lowered != "float32" and "float32" in dtypes:
         more = error_of_lowered_factors(evaluate, op, wide.operands, lowered)
         allowed = tuple(limit + extra for limit, extra in zip(allowed, more, strict=True))
-    return Expected(wide.results, allowed, wide.is_wide)
+    return Expected(results, allowed, wide.is_wide)
 
 
 def widest(evaluate: Evaluate, op: Op, operands: Operands) -> Wide:

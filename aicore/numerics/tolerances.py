@@ -208,8 +208,15 @@ TABLE: Mapping[str, Tolerance] = {
             32, Magnitude.CONDITION, "statistics are sums; subtracting the mean cancels, as the condition tells", _size
         ),
     ),
-    "AddNormalization": Tolerance(
-        32, Magnitude.CONDITION, "a sum that may be stored in the result's type, then a normalisation", _size, stores=2
+    **_rows(
+        "AddNormalization AddNormalizationSum",
+        Tolerance(
+            32,
+            Magnitude.CONDITION,
+            "a sum that may be stored in the result's type, then a normalisation",
+            _size,
+            stores=2,
+        ),
     ),
     **_rows(
         "DFT STFT",

@@ -10,7 +10,7 @@ import numpy as np
 from aicore.ir.attributes import op_class
 from aicore.ir.builder import Namespace
 from aicore.ir.op import Op, Sample
-from aicore.ops.activation import Activation, HardSigmoid, HardSwish, LeakyRelu, Relu, Sigmoid, Tanh
+from aicore.ops.activation import Activation, Clip, HardSigmoid, HardSwish, LeakyRelu, Relu, Sigmoid, Tanh
 from aicore.ops.convolution import Conv
 from aicore.ops.matmul import Gemm
 
@@ -32,6 +32,32 @@ class ConvAct(Op):
         for conv, operands in _convolutions(rng):
             for activation in (Relu(), LeakyRelu(alpha=0.2), HardSwish()):
                 yield Sample(cls(conv, activation), operands, constant=_after_first(operands))
+
+
+@op_class
+class ScaleActConv(Op):
+    """conv(activation(x * scale + shift), w, b) in one kernel, as in networks that normalise before a convolution.
+
+    conv: with or without an activation of its own. scale, shift: one number per channel, (C, 1, ...).
+    """
+
+    activation: Activation
+    conv: Conv | ConvAct
+
+    def decompose(self, op: Namespace, x: Any, scale: Any, shift: Any, w: Any, b: Any = None) -> Any:
+        return op.apply(self.conv, op.apply(self.activation, op.Add(op.Mul(x, scale), shift)), w, b)
+
+    @classmethod
+    def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
+        for conv, (x, *weights) in _convolutions(rng):
+            numbers = (x.shape[1],) + (1,) * (x.ndim - 2)
+            operands = (x, _normal(rng, *numbers), _normal(rng, *numbers), *weights)
+            for activation, inner in ((Relu(), conv), (Clip(-0.5, 0.75), ConvAct(conv, Relu()))):
+                yield Sample(cls(activation, inner), operands, constant=_after_first(operands))
+        x, w = _normal(rng, 1, 5, 3, 3), _normal(rng, 4, 5, 1, 1)
+        scale, shift = np.zeros((5, 1, 1), np.float32), _normal(rng, 5, 1, 1)
+        x[0, 1, 0, 0], x[0, 2, 1, 1], scale[3:] = np.nan, np.inf, -2
+        yield Sample(cls(Relu(), Conv()), (x, scale, shift, w), constant=(1, 2, 3), note="NaN, infinity times zero")
 
 
 @op_class

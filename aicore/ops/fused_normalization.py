@@ -40,3 +40,26 @@ class AddNormalization(Op):
         special = np.stack([SPECIAL, floats(rng, (7,))])
         flat = cls(replace(layer.normalization, axis=1))
         yield Sample(flat, (special, special[::-1].copy(), floats(rng, (7,))), note="NaN, infinity")
+
+
+@op_class
+class AddNormalizationSum(Op):
+    """normalization(a + b, scale, bias) and a + b itself in one kernel, for a residual that is read again."""
+
+    normalization: LayerNormalization | RMSNormalization
+
+    def n_outputs(self) -> int:
+        return 2
+
+    def decompose(self, op: Namespace, a: Any, b: Any, scale: Any, bias: Any = None) -> Any:
+        total = op.Add(a, b)
+        return op.apply(self.normalization, total, scale, bias), total
+
+    @classmethod
+    def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
+        """Those of AddNormalization, and rows too long to be kept in registers."""
+        for sample in AddNormalization.samples(rng):
+            if isinstance(sample.op, AddNormalization):
+                yield replace(sample, op=cls(sample.op.normalization))
+        a, b, scale = floats(rng, (2, 2100)), floats(rng, (2, 2100)), floats(rng, (2100,))
+        yield Sample(cls(LayerNormalization(axis=1)), (a, b, scale), note="long rows")

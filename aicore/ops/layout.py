@@ -14,7 +14,7 @@ from aicore.ir.op import Op, Sample
 from aicore.ir.types import TensorType
 from aicore.ir.value import Value
 from aicore.ops.convolution import Conv, ConvTranspose
-from aicore.ops.fused_linear import ConvAct, ConvAdd, ConvAddAct
+from aicore.ops.fused_linear import ConvAct, ConvAdd, ConvAddAct, ScaleActConv
 from aicore.ops.normalization import LRN, InstanceNormalization
 from aicore.ops.pooling import AveragePool, GlobalAveragePool, GlobalMaxPool, LpPool, MaxPool
 from aicore.ops.rearrange import DepthToSpace, SpaceToDepth
@@ -39,7 +39,7 @@ IMAGES: dict[type[Op], tuple[int, ...]] = {ConvAdd: (0, 2), ConvAddAct: (0, 2)}
 
 IMAGE_OPS: frozenset[type[Op]] = frozenset(
     {
-        *(Conv, ConvAct, ConvAdd, ConvAddAct, ConvTranspose),
+        *(Conv, ConvAct, ConvAdd, ConvAddAct, ScaleActConv, ConvTranspose),
         *(MaxPool, AveragePool, LpPool, GlobalAveragePool, GlobalMaxPool),
         *(InstanceNormalization, LRN, DepthToSpace, SpaceToDepth),
     }

@@ -42,10 +42,11 @@ def resolve_window(op: W, spatial: Sequence[Dim] | None, count: int) -> W:
     if op.auto_pad == "NOTSET" and (strides, dilations, pads) == (op.strides, op.dilations, op.pads):
         check_window(op, count)
         return op  # it was resolved before
-    op = replace(op, strides=strides, dilations=dilations)  # type: ignore[type-var]
+    given = op.pads if op.auto_pad != "NOTSET" else pads
+    op = replace(op, strides=strides, dilations=dilations, pads=given)  # type: ignore[type-var]
     check_window(op, count)
     if op.auto_pad == "NOTSET":
-        return replace(op, pads=pads)  # type: ignore[type-var]
+        return op
     if op.auto_pad == "VALID":
         return replace(op, auto_pad="NOTSET", pads=(0,) * 2 * count)  # type: ignore[type-var]
     dims = None if spatial is None else [d for d in spatial if isinstance(d, int)]

@@ -8,22 +8,29 @@ from aicore.passes.manager import Report, Row, RuleRow, run_passes
 from aicore.passes.pipeline import default_passes, required_passes, specialise_passes
 
 if TYPE_CHECKING:
-    from aicore.passes.ab import Comparison, compare_times
+    from aicore.passes.choices import Choices
     from aicore.passes.compare import close, first_difference, numeric_check, run_graph
     from aicore.passes.culprit import Culprit, bisect
+    from aicore.passes.near_miss import WhyNot, why_not
+    from aicore.passes.trace import DiffLine, GraphDiff, PassStep, PassTrace, Recorder
 
 __all__ = [
     "PHASES",
-    "Comparison",
+    "Choices",
     "Culprit",
+    "DiffLine",
+    "GraphDiff",
     "Pass",
+    "PassStep",
+    "PassTrace",
+    "Recorder",
     "Report",
     "Row",
     "RulePass",
     "RuleRow",
+    "WhyNot",
     "bisect",
     "close",
-    "compare_times",
     "default_passes",
     "first_difference",
     "numeric_check",
@@ -32,18 +39,25 @@ __all__ = [
     "run_graph",
     "run_passes",
     "specialise_passes",
+    "why_not",
 ]
 
 __getattr__ = lazy_names(  # tools that compiling does not need
     __name__,
     {
-        "Comparison": "aicore.passes.ab",
+        "Choices": "aicore.passes.choices",
         "Culprit": "aicore.passes.culprit",
+        "DiffLine": "aicore.passes.trace",
+        "GraphDiff": "aicore.passes.trace",
+        "PassStep": "aicore.passes.trace",
+        "PassTrace": "aicore.passes.trace",
+        "Recorder": "aicore.passes.trace",
+        "WhyNot": "aicore.passes.near_miss",
         "bisect": "aicore.passes.culprit",
         "close": "aicore.passes.compare",
-        "compare_times": "aicore.passes.ab",
         "first_difference": "aicore.passes.compare",
         "numeric_check": "aicore.passes.compare",
         "run_graph": "aicore.passes.compare",
+        "why_not": "aicore.passes.near_miss",
     },
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection
 
 from aicore.ir import Value
 
@@ -37,6 +38,24 @@ class Islands:
             if elements:
                 free.discard(self._root(value))
         return frozenset(v for v in self._parent if total[self._root(v)] <= 0 and self._root(v) not in free)
+
+    def holding(self, names: Collection[str]) -> frozenset[Value]:
+        """Values of islands that hold one of these names."""
+        if not names:
+            return frozenset()
+        wanted = {self._root(value) for value in list(self._parent) if value.name in names}
+        return frozenset(value for value in list(self._parent) if self._root(value) in wanted)
+
+    def names(self) -> list[str]:
+        """The name of a value of each island, those first that save most elements."""
+        total: dict[Value, int] = defaultdict(int)
+        for value, elements in self._gain.items():
+            total[self._root(value)] += elements
+        first: dict[Value, str] = {}
+        for value in list(self._parent):
+            if value in self._gain:
+                first.setdefault(self._root(value), value.name)
+        return [name for root, name in sorted(first.items(), key=lambda item: -total[item[0]])]
 
     def _root(self, value: Value) -> Value:
         """With the path to it halved on the way, so that a walk takes about linear time."""

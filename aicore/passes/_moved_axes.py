@@ -7,6 +7,7 @@ stored. Each function here says what an op on v is as an op on `stored`, and how
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -15,6 +16,7 @@ from aicore.ir import Node, Op, Shape
 from aicore.ops.base import Pointwise
 from aicore.ops.movement import Concat, Split
 from aicore.ops.ordering import ArgMax, ArgMin
+from aicore.ops.quantization import DequantizeLinear, QuantizeLinear
 from aicore.ops.reduction import (
     ReduceL1,
     ReduceL2,
@@ -72,6 +74,16 @@ def _along_axis(op: Any, node: Node, perm: Perm) -> Moved:
 def _arg_extreme(op: Any, node: Node, perm: Perm) -> Moved:
     axis = op.axis % len(perm)
     return replace(op, axis=perm[axis]), perm if op.keepdims else _without(perm, (axis,))
+
+
+def _quantization(op: Any, node: Node, perm: Perm) -> Moved:
+    """Of QuantizeLinear and DequantizeLinear: the scale is one number, or stays along the axis that it belongs to."""
+    scale = node.inputs[1]
+    if op.block_size or scale is None or scale.shape is None:
+        return None
+    if math.prod(dim if isinstance(dim, int) else 0 for dim in scale.shape) == 1:
+        return op, perm
+    return _along_axis(op, node, perm)
 
 
 def _slice(op: Slice, node: Node, perm: Perm) -> Moved:
@@ -209,6 +221,7 @@ def _target(old: Sequence[Any], new: Sequence[Any]) -> Reshape | None:
 _HANDLERS: dict[type[Op], Callable[[Any, Node, Perm], Moved]] = {
     **dict.fromkeys((Concat, Split, Softmax, LogSoftmax, Hardmax), _along_axis),
     **dict.fromkeys((ArgMax, ArgMin), _arg_extreme),
+    **dict.fromkeys((QuantizeLinear, DequantizeLinear), _quantization),
     Slice: _slice,
     **dict.fromkeys((Pad, Resize), _on_axes),
     **dict.fromkeys((ReduceSum, ReduceMean, ReduceProd, ReduceMax, ReduceMin), _reduction),

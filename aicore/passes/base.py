@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from aicore.errors import AicoreError
 from aicore.ir import Graph, Op, subgraphs, walk_graphs
@@ -26,16 +26,31 @@ class Pass:
     name: a verb in kebab-case, unique.
     phase: one of PHASES.
     before, after: names of passes of the same phase that this one must precede or follow, where they are present.
+    required: programs may not run without it, so it is never left out.
     """
 
     name: ClassVar[str] = ""
     phase: ClassVar[str] = "simplify"
     before: ClassVar[tuple[str, ...]] = ()
     after: ClassVar[tuple[str, ...]] = ()
+    required: ClassVar[bool] = False
 
     def apply(self, graph: Graph, ctx: Context) -> Graph:
         """The better graph. Ask `ctx.change()` before each change."""
         raise NotImplementedError(f"{type(self).__name__}.apply")
+
+    def alternatives(self, graph: Graph, ctx: Context) -> dict[str, Sequence[Any]]:
+        """Values of fields, by field, that may make a faster program of this graph than those that the pass has.
+
+        Tuning tries each by itself, and keeps what a whole program gains by. Names in a tuple are tried one by one,
+        and those that pay together.
+        """
+        return {}
+
+
+def is_required(one: Pass) -> bool:
+    """Whether it is never left out. A plugin's pass need not be a Pass, and may have only what it is asked for."""
+    return bool(getattr(one, "required", False))
 
 
 @dataclass(frozen=True)
@@ -46,6 +61,8 @@ class RulePass(Pass):
 
     def apply(self, graph: Graph, ctx: Context) -> Graph:
         for rule in self.rules:
+            if rule.name in ctx.off:
+                continue
             for stage in _stages(rule):
                 graph = _to_fixpoint(graph, stage, ctx)
         return graph

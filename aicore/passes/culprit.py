@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 
 from aicore.ir import Graph
-from aicore.passes.base import Pass
+from aicore.passes.base import Pass, is_required
 from aicore.passes.manager import run_passes
 from aicore.records import dataclass
 from aicore.rewrite import Context
@@ -18,12 +18,14 @@ class Culprit:
 
     match: its number, counted over all passes; -1 when there is none.
     runs: how often the passes ran.
+    before: how many changes a budget allows before it; those of required passes have numbers, and cost no budget.
     """
 
     pass_name: str
     rule: str
     match: int
     runs: int
+    before: int = 0
 
     def __str__(self) -> str:
         if self.match < 0:
@@ -42,15 +44,18 @@ def bisect(
     make_context: a fresh context for each run.
     """
     passes = tuple(passes)
+    required = {one.name for one in passes if is_required(one)}
     runs = 0
 
-    def attempt(budget: float) -> tuple[bool, list[tuple[str, str]]]:
+    def attempt(budget: float) -> tuple[bool, list[tuple[int, str, str]]]:
+        """Whether it is good, and (number, pass, rule) of the changes that the budget counts."""
         nonlocal runs
         runs += 1
         ctx = make_context()
         ctx.budget = budget
         result, _ = run_passes(graph, passes, ctx)
-        return is_good(result), ctx.changes
+        counted = [(i, *change) for i, change in enumerate(ctx.changes) if change[0] not in required]
+        return is_good(result), counted
 
     good, changes = attempt(math.inf)
     if good:
@@ -65,5 +70,5 @@ def bisect(
             low = middle
         else:
             high, changes = middle, made
-    pass_name, rule = changes[high - 1] if changes else ("a pass that asks for no change", "")
-    return Culprit(pass_name, rule, high - 1, runs)
+    match, pass_name, rule = changes[high - 1] if changes else (-1, "a pass that asks for no change", "")
+    return Culprit(pass_name, rule, match, runs, max(high - 1, 0))

@@ -17,6 +17,7 @@ class DecomposeUnsupported(Pass):
 
     name: ClassVar[str] = "decompose-unsupported"
     phase: ClassVar[str] = "lower"
+    required: ClassVar[bool] = True
 
     def apply(self, graph: Graph, ctx: Context) -> Graph:
         if not any(_is_lacking(node, ctx) for node in graph.nodes):

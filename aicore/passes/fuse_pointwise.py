@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from aicore.ir import Builder, Graph, Node, Origin, Value
 from aicore.ops.base import Pointwise
@@ -41,6 +42,11 @@ class FusePointwise(Pass):
             return graph
         nodes = tuple(fused.get(node, node) for node in graph.nodes if node in fused or node not in gone)
         return replace(graph, nodes=nodes)
+
+    def alternatives(self, graph: Graph, ctx: Context) -> dict[str, Sequence[Any]]:
+        """Smaller Regions, as far as that makes a difference to the largest one."""
+        largest = max(Counter(_grouped(graph, self.largest).values()).values(), default=0)
+        return {"largest": [size for size in (16, 8, 4, 2) if size < largest]}
 
     def _region(self, root: Node, members: list[Node], ctx: Context) -> Node | None:
         """One node for all members, in order, or None when the target has no kernel for it."""

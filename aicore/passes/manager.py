@@ -6,14 +6,17 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from aicore.errors import AicoreError, GraphError, error_text
 from aicore.ir import Graph, Node, is_fused, subgraphs, verify
 from aicore.ir.op import may_hold_graph
-from aicore.passes.base import Pass, RulePass
+from aicore.passes.base import Pass, RulePass, is_required
 from aicore.records import dataclass
 from aicore.rewrite import Context
+
+if TYPE_CHECKING:
+    from aicore.passes.trace import Recorder
 
 Check: TypeAlias = Callable[[Graph, Graph], str]
 """(graph before, graph after) -> what differs, or an empty text."""
@@ -79,25 +82,34 @@ class Report:
 
 
 def run_passes(
-    graph: Graph, passes: Iterable[Pass], ctx: Context | None = None, *, check: Check | None = None
+    graph: Graph,
+    passes: Iterable[Pass],
+    ctx: Context | None = None,
+    *,
+    check: Check | None = None,
+    recorder: Recorder | None = None,
 ) -> tuple[Graph, Report]:
     """The graph after the passes, in the order given, and what each did; sub-graphs of control flow first.
 
     A pass that raises, breaks the graph, or gives other numbers is rolled back: the graph stays what it was before it.
     check: compares numbers; see `numeric_check`.
+    recorder: is shown each version of the graph.
     """
     ctx = ctx or Context()
     rows = []
     for one in passes:
+        before, first = graph, ctx.matches
         graph, row = _transaction(graph, one, ctx, check)
         rows.append(row)
-    ctx.current_pass = ""
+        if recorder is not None:
+            recorder.add(one, row, (before, graph), first, ctx)
+    ctx.current_pass, ctx.required = "", False
     return graph, Report(tuple(rows))
 
 
 def _transaction(graph: Graph, one: Pass, ctx: Context, check: Check | None) -> tuple[Graph, Row]:
     first, nodes_before = ctx.matches, _count_nodes(graph)
-    ctx.current_pass, ctx.notes = one.name, []
+    ctx.current_pass, ctx.required, ctx.notes = one.name, is_required(one), []
     start = done = time.perf_counter()
     error = ""
     new = graph
@@ -180,9 +192,10 @@ def _held(node: Node) -> dict[str, Graph]:
 
 def _holders(graph: Graph) -> list[tuple[Node, dict[str, Graph]]]:
     """Nodes with sub-graphs. An op class may hold some or none, so most graphs cost one look for each class."""
-    if not any(map(may_hold_graph, graph.kinds)):
+    kinds = set(filter(may_hold_graph, graph.kinds))
+    if not kinds:
         return []
-    return [(node, held) for node in graph.nodes if (held := _held(node))]
+    return [(node, held) for node in graph.nodes if type(node.op) in kinds and (held := _held(node))]
 
 
 def _apply_inside(one: Pass, graph: Graph, ctx: Context) -> Graph:

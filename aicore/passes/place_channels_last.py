@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -30,26 +30,42 @@ class PlaceChannelsLast(Pass):
     are an island, which is left alone unless it pays: the elements that its transposes at the border move must be
     fewer than those that its ops of windows read and write, since such a kernel saves about one pass over these. So a
     convolution between two transposes of its own stays as it is, and two in a row do not. Takes linear time.
+
+    plain: names of values whose islands are left alone, whatever they seem to pay.
     """
 
     name: ClassVar[str] = "place-channels-last"
     phase: ClassVar[str] = "fuse"
     after: ClassVar[tuple[str, ...]] = ("fold-batchnorm", "fold-weights", "recognise-functions", "fuse-linear")
     before: ClassVar[tuple[str, ...]] = ("fuse-pointwise",)
+    plain: tuple[str, ...] = ()
 
     def apply(self, graph: Graph, ctx: Context) -> Graph:
         if not any(knows_channels(node.op) for node in graph.nodes):
             return graph
         trial = _Walk(self.name, ctx, lambda: True)
         placed = trial.run(graph)
-        losing = trial.islands.losing()
-        if losing or ctx.matches + trial.changes > ctx.budget:
+        losing = trial.islands.losing() | trial.islands.holding(self.plain)
+        if losing or not ctx.may_make(trial.changes, self.name):
             trial = _Walk(self.name, ctx, lambda: ctx.change(self.name), losing)
             placed = trial.run(graph)
         else:
             for _ in range(trial.changes):
                 ctx.change(self.name)
         return placed if trial.changes else graph
+
+    def alternatives(self, graph: Graph, ctx: Context) -> dict[str, Sequence[Any]]:
+        """Each island left alone, the largest ones first."""
+        if not any(knows_channels(node.op) for node in graph.nodes):
+            return {}
+        first = _Walk(self.name, ctx, lambda: True)
+        first.run(graph)
+        trial = _Walk(self.name, ctx, lambda: True, first.islands.losing() | first.islands.holding(self.plain))
+        trial.run(graph)
+        return {"plain": [(name,) for name in trial.islands.names()[:_MOST_ISLANDS]]}
+
+
+_MOST_ISLANDS = 8
 
 
 class _Walk:

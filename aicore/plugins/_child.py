@@ -128,7 +128,7 @@ def _outcome(candidate: Candidate, report: Report) -> tuple[str, dict[str, Any]]
 
     try:
         found = load_plugin(candidate.record.name, candidate.load, candidate.record.info, report.step)
-        return "loaded", {"devices": [device.name for device in found.devices]}
+        return "loaded", {"devices": [device.name for device in found.devices], "notes": list(found.notes)}
     except UnavailableError as error:
         return "unavailable", {"reason": str(error), "fix": error.fix}
     except PluginError as error:

@@ -187,7 +187,7 @@ _NEEDED: Mapping[str, tuple[set[str], ...]] = {
 _FACTS: Mapping[str, Callable[[Any], bool]] = {
     "outcome": lambda value: isinstance(value, str) and value in _NEEDED,
     **dict.fromkeys(("reason", "fix", "error", "traceback"), _is_text),
-    **dict.fromkeys(("devices", "changes", "damages", "threads"), _are_texts),
+    **dict.fromkeys(("devices", "notes", "changes", "damages", "threads"), _are_texts),
     "info": lambda value: isinstance(value, dict),
     "records": lambda value: isinstance(value, list) and all(map(_is_record, value)),
     "contested": lambda value: isinstance(value, list) and all(_are_texts(item) and len(item) == 2 for item in value),

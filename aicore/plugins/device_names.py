@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from aicore.errors import PluginError
+from aicore.records import dataclass
 
 _PATTERN = re.compile(r"([a-z][a-z0-9_]*)(?::(0|[1-9][0-9]*))?")
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True)
 class DeviceName:
     """A kind of device and which of its kind; no index means the first one."""
 

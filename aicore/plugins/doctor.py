@@ -32,7 +32,7 @@ Status: TypeAlias = Literal["ok", "disabled", "unavailable", "failed"]
 class Diagnosis:
     """One plugin: whether it can be used, why not, and what to do; of one with side effects, also when it can.
 
-    devices: those that it found. details: the end of a traceback or of its output.
+    devices: those that it found. notes: what it says of them. details: the end of a traceback or of its output.
     """
 
     record: PluginRecord
@@ -43,6 +43,7 @@ class Diagnosis:
     devices: tuple[str, ...] = ()
     seconds: float = 0.0
     details: str = ""
+    notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for `--json`."""
@@ -57,6 +58,7 @@ class Diagnosis:
             "devices": list(self.devices),
             "seconds": round(self.seconds, 6),
             "details": self.details,
+            "notes": list(self.notes),
         }
 
 
@@ -139,7 +141,8 @@ def _diagnose(candidate: Candidate, report: ChildReport | None, problems: Sequen
 
 
 def _healthy(record: PluginRecord, report: ChildReport) -> Diagnosis:
-    found = Diagnosis(record, "ok", devices=tuple(report.facts["devices"]), seconds=report.seconds)
+    devices, notes = tuple(report.facts["devices"]), tuple(report.facts.get("notes", ()))
+    found = Diagnosis(record, "ok", devices=devices, seconds=report.seconds, notes=notes)
     if not report.side_effects:
         return found
     reason = f"loading it {', '.join(report.side_effects)}"

@@ -29,13 +29,15 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 class Probe:
     """What `probe` found: the devices that can be used now, or why there are none and what would cure it.
 
-    Raises TypeError unless devices is a tuple or a list, and reason and fix are texts; ValueError for neither devices
-    nor a reason.
+    notes: what `aicore plugins doctor` says of devices that can be used, such as a library that would speed them up.
+    Raises TypeError unless devices and notes are tuples or lists, and reason, fix and notes are texts; ValueError for
+    neither devices nor a reason.
     """
 
     devices: tuple[Device, ...] = ()
     reason: str = ""
     fix: str = ""
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.devices, (tuple, list)):
@@ -43,6 +45,8 @@ class Probe:
         for name in ("reason", "fix"):
             if not isinstance(value := getattr(self, name), str):
                 raise TypeError(f"{name} of a Probe is a {type(value).__name__}; give a text")
+        if not isinstance(self.notes, (tuple, list)) or not all(isinstance(note, str) for note in self.notes):
+            raise TypeError(f"notes of a Probe is {self.notes!r}; give a tuple of texts")
         if not self.devices and not self.reason:
             raise ValueError("a Probe without devices needs a reason")
 

@@ -36,13 +36,14 @@ class UnavailableError(PluginError):
 
 @dataclass(frozen=True)
 class Contribution:
-    """What one plugin registers; checked in itself, not yet against other plugins."""
+    """What one plugin registers; checked in itself, not yet against other plugins. notes: as in Probe."""
 
     devices: tuple[Device, ...] = ()
     ops: tuple[type[Op], ...] = ()
     kernels: tuple[Kernel, ...] = ()
     passes: tuple[Pass, ...] = ()
     launch: Callable[[Plan], Executable] | None = None
+    notes: tuple[str, ...] = ()
 
     def drives(self, kind: str) -> bool:
         """Whether it has a device of this kind."""
@@ -70,7 +71,7 @@ def load_plugin(
         manager.add_hookcall_monitoring(lambda hook, implementations, arguments: begin(hook), lambda *_: None)
     _check_kind(manager, info)
     with step("checking what it returned"):
-        devices = _probe(manager, info)
+        devices, notes = _probe(manager, info)
         ops = _listed(manager, "register_ops", check_op)
         kernels = _listed(manager, "register_kernels", check_kernel)
         passes = _listed(manager, "register_passes", check_pass)
@@ -78,7 +79,7 @@ def load_plugin(
             check_order(passes)
         kernels = [kernel.of_plugin(name) for kernel in kernels]
     launch = _launcher(manager, name) if devices else None
-    return Contribution(devices, tuple(ops), tuple(kernels), tuple(passes), launch)
+    return Contribution(devices, tuple(ops), tuple(kernels), tuple(passes), launch, notes)
 
 
 @contextmanager
@@ -123,16 +124,17 @@ def _check_kind(manager: pluggy.PluginManager, info: PluginInfo | None) -> None:
     raise PluginError(f"INFO says kind={info.kind!r}, but it {has} probe and launch")
 
 
-def _probe(manager: pluggy.PluginManager, info: PluginInfo | None) -> tuple[Device, ...]:
+def _probe(manager: pluggy.PluginManager, info: PluginInfo | None) -> tuple[tuple[Device, ...], tuple[str, ...]]:
+    """Devices and notes."""
     if not _implements(manager, "probe"):
-        return ()
+        return (), ()
     found = _call(manager, "probe")
     if not isinstance(found, Probe):
         raise PluginError(f"probe returned {type(found).__name__}; return a Probe")
     if not found.devices:
         raise UnavailableError(found.reason, found.fix)
     check_devices(found.devices, info)
-    return tuple(found.devices)
+    return tuple(found.devices), tuple(found.notes)
 
 
 def _listed(manager: pluggy.PluginManager, hook: str, check: Callable[[Any], None]) -> list[Any]:

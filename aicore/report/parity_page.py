@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
+from aicore.report.embedding import embedded, environment
 from aicore.report.packing import pack
 
 OUTCOMES = {
@@ -27,21 +25,21 @@ def parity_page(matrix: Mapping[str, Any], version: str) -> str:
 
     matrix: what `aicore.testing.parity.to_json` gives. version: of aicore.
     """
-    environment = Environment(
-        loader=PackageLoader("aicore.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True,
-    )  # fmt: skip
     rows = matrix["rows"]
     packed = pack(rows, [column["name"] for column in matrix["columns"]], list(OUTCOMES))
-    return environment.get_template("parity.html.j2").render(
-        matrix=matrix,
-        version=version,
-        outcomes=OUTCOMES,
-        totals=_totals(matrix),
-        dtypes=list(dict.fromkeys(row["dtype"] for row in rows)),
-        kinds=list(dict.fromkeys(row["kind"] for row in rows)),
-        absent=[column["name"] for column in matrix["columns"] if column["reason"]],
-        data=_embedded({**packed, "signs": [sign for sign, _ in OUTCOMES.values()]}),
+    return (
+        environment()
+        .get_template("parity.html.j2")
+        .render(
+            matrix=matrix,
+            version=version,
+            outcomes=OUTCOMES,
+            totals=_totals(matrix),
+            dtypes=list(dict.fromkeys(row["dtype"] for row in rows)),
+            kinds=list(dict.fromkeys(row["kind"] for row in rows)),
+            absent=[column["name"] for column in matrix["columns"] if column["reason"]],
+            data=embedded({**packed, "signs": [sign for sign, _ in OUTCOMES.values()]}),
+        )
     )
 
 
@@ -50,9 +48,3 @@ def _totals(matrix: Mapping[str, Any]) -> dict[str, int]:
     seen = [{cell["outcome"] for cell in row["cells"].values()} for row in matrix["rows"]]
     counts = {outcome: sum(outcome in one for one in seen) for outcome in OUTCOMES}
     return {outcome: count for outcome, count in counts.items() if count}
-
-
-def _embedded(data: Any) -> str:
-    """JSON that may stand in a script element: no text of it can close the element, and every number is one of JSON."""
-    text = json.dumps(data, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -1,7 +1,7 @@
 """Rewriting: patterns, rules, the matcher, and the driver that sweeps rules over a graph."""
 
 from aicore.rewrite.context import Context, NearMiss
-from aicore.rewrite.driver import RuleBuilder, explain, rewrite
+from aicore.rewrite.driver import RuleBuilder, explain, rewrite, try_at
 from aicore.rewrite.pattern import PatternNamespace
 from aicore.rewrite.rule import NoMatch, Rule, fuse, require, rule
 
@@ -17,4 +17,5 @@ __all__ = [
     "require",
     "rewrite",
     "rule",
+    "try_at",
 ]

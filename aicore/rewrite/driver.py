@@ -57,16 +57,24 @@ def rewrite(graph: Graph, rules: Iterable[Rule], ctx: Context) -> Graph:
 
 def explain(rule: Rule, graph: Graph, node: Node, ctx: Context | None = None) -> str | None:
     """Why the rule does not match with `node` as its root: the first guard or op that fails. None when it matches."""
-    base = ctx or Context()
-    trial = Context(supports=base.supports, evaluate=base.evaluate, budget=0)
-    sweep = _Sweep(graph, trial, {})
     if node.outputs[0].fixed:
         return f"{node} is computed from constants alone and will be folded"
+    trial = try_at(rule, graph, node, ctx)
+    return None if trial.refused else trial.why_not(rule.name)
+
+
+def try_at(rule: Rule, graph: Graph, node: Node, ctx: Context | None = None) -> Context:
+    """Match the rule with `node` as its root, and change nothing.
+
+    The context that is returned counts as refused what would have matched, and holds the attempt that got furthest.
+    """
+    trial = (ctx or Context()).anew(budget=0)
+    sweep = _Sweep(graph, trial, {})
     sweep.learn_users()
     for outputs in rule.patterns:
         if isinstance(node.op, outputs[0].call.op.classes):
             sweep.attempt(rule, outputs, node)
-    return None if trial.refused else trial.why_not(rule.name)
+    return trial
 
 
 def _candidates(kind: type[Op], by_root: dict[type[Op], list[_Candidate]]) -> list[_Candidate]:
@@ -134,7 +142,7 @@ class _Sweep:
             lacking = self._lacking(outputs[0].call, node)
             if lacking is not None:
                 reason = ("no operand of %s is computed by %s", node, lacking.op)
-                self._ctx.record_miss(rule.name, 1, node, reason)
+                self._ctx.record_miss(rule.name, 1, node, reason, "op", lacking)
                 continue
             made = self.attempt(rule, outputs, node)
             if made is not None:
@@ -193,15 +201,16 @@ class _Sweep:
             return None
 
     def _attempt(self, rule: Rule, outputs: Outputs, root: Node) -> list[Node] | None:
-        def miss(score: int, reason: Reason) -> None:
-            self._ctx.record_miss(rule.name, score, root, reason)
+        def miss(score: int, reason: Reason, kind: str, part: object) -> None:
+            self._ctx.record_miss(rule.name, score, root, reason, kind, part)
 
         for match in matches(outputs, root, self._producer, self._users, miss):
             try:
                 builder, old, new = self._build(rule, outputs, match)
                 place = self._common_place(builder.nodes, old) if len(old) > 1 else None
             except NoMatch as reason:
-                miss(len(match.nodes) + 1, ("%s", reason))
+                # Its frames would keep versions of the graph alive.
+                miss(len(match.nodes) + 1, ("%s", reason.with_traceback(None)), reason.kind, None)
                 continue
             if not self._ctx.change(rule.name):
                 return None
@@ -240,7 +249,7 @@ class _Sweep:
         if len(new) != len(old):
             raise AicoreError(f"rule {rule.name} gives {len(new)} results for the {len(old)} of its pattern")
         for before, after in zip(old, new, strict=True):
-            require(before.type.agrees(after.type), "the result has another type", before, after)
+            require(before.type.agrees(after.type), "the result has another type", before, after, kind="type")
         return builder, old, new
 
     def _need_private(self, matched: Iterable[Node], kept: set[Value]) -> None:
@@ -248,7 +257,7 @@ class _Sweep:
         for node in matched:
             for result in node.outputs:
                 private = result in kept or self._uses[result] == inside.count(result)
-                require(private, "an interior value has other users or is a graph output", result)
+                require(private, "an interior value has other users or is a graph output", result, kind="readers")
 
     def _common_place(self, new: Sequence[Node], old: Sequence[Value]) -> int | None:
         """Where the first of several outputs was; None when that is here.

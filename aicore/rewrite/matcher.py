@@ -35,7 +35,22 @@ _CONSTANT_TOLERANCE = 1e-6
 Goals: TypeAlias = "tuple[tuple[Any, Any], Goals] | None"
 Reason: TypeAlias = "tuple[object, ...]"
 """A format text and its arguments; put together only when somebody asks, since nearly every attempt fails."""
-Miss: TypeAlias = Callable[[int, Reason], None]
+Miss: TypeAlias = Callable[[int, Reason, str, Any], None]
+"""Takes how many ops had matched, why the next part did not, the kind of reason, and the part."""
+
+KINDS: Mapping[str, str] = {
+    "op": "another op stands there",
+    "attribute": "an attribute has another value",
+    "operand": "the operands are not those of the pattern",
+    "constant": "a constant is wanted, or other numbers",
+    "same": "two places must hold the same value, and do not",
+    "sibling": "no other node reads what both must read",
+    "readers": "a value in between has other readers",
+    "type": "the result would have another type or shape",
+    "kernel": "the target has no kernel for the result",
+    "guard": "a guard of the rule says no",
+}
+"""Why a rule does not match."""
 
 
 class OutOfStepsError(AicoreError):
@@ -43,7 +58,8 @@ class OutOfStepsError(AicoreError):
 
 
 class _Failed(Exception):  # noqa: N818  # internal: this way does not fit
-    def __init__(self, *reason: object) -> None:
+    def __init__(self, kind: str, *reason: object) -> None:
+        self.kind = kind
         self.reason = reason
 
 
@@ -84,6 +100,7 @@ class _Search:
 
     def run(self, pattern: Outputs, root: Node) -> Iterator[Match]:
         goals: Goals = ((pattern[0].call, root), None)
+        wanted: Any = None
         for _ in range(STEP_LIMIT):
             try:
                 if goals is not None:
@@ -94,9 +111,10 @@ class _Search:
                 if lost is None:
                     yield Match(dict(self._bindings), dict(self._nodes))
                 else:
+                    wanted = lost
                     self._offer_siblings(lost)
             except _Failed as failed:
-                self._miss(len(self._nodes), failed.reason)
+                self._miss(len(self._nodes), failed.reason, failed.kind, wanted)
             if not self._choices:
                 return
             goals, mark = self._choices.pop()
@@ -122,7 +140,7 @@ class _Search:
         users = self._users.get(self._bindings[anchor], ()) if anchor is not None else ()
         candidates = [n for n in users if n not in taken and isinstance(n.op, lost.op.classes)]
         if not candidates:
-            raise _Failed("no other %s uses %s", lost.op, anchor)
+            raise _Failed("sibling", "no other %s uses %s", lost.op, anchor)
         self._choices += [(((lost, node), None), len(self._trail)) for node in reversed(candidates)]
 
     def _step(self, wanted: Any, found: Any, rest: Goals) -> Goals:
@@ -140,38 +158,40 @@ class _Search:
         elif isinstance(wanted, Constant):
             self._constant(wanted, found)
         elif not self._bind(wanted.name, found):
-            raise _Failed("%s stands twice in the pattern, for different values here", wanted.name)
+            raise _Failed("same", "%s stands twice in the pattern, for different values here", wanted.name)
         return rest
 
     def _absence(self, wanted: Any, found: Any) -> None:
         if wanted is not None:
-            raise _Failed("operand %s is absent", getattr(wanted, "name", "") if isinstance(wanted, Variable) else "")
+            raise _Failed(
+                "operand", "operand %s is absent", getattr(wanted, "name", "") if isinstance(wanted, Variable) else ""
+            )
         if found is not None:
-            raise _Failed("operand %%%s should be absent", found.name)
+            raise _Failed("operand", "operand %%%s should be absent", found.name)
 
     def _result(self, wanted: Result, found: Value, rest: Goals) -> Goals:
         node = self._producer.get(found)
         if node is None:
-            raise _Failed("%%%s is computed by no node: an input or a constant", found.name)
+            raise _Failed("operand", "%%%s is computed by no node: an input or a constant", found.name)
         if found is not node.outputs[wanted.index]:
-            raise _Failed("%%%s is another output of its node", found.name)
+            raise _Failed("operand", "%%%s is another output of its node", found.name)
         return ((wanted.call, node), rest)
 
     def _constant(self, wanted: Constant, found: Value) -> None:
         if found.constant is None:
-            raise _Failed("%%%s is not a constant", found.name)
+            raise _Failed("constant", "%%%s is not a constant", found.name)
         array = found.constant.array
         numbers = wanted.numbers
         if not isinstance(numbers, AttributeVariable):
             if not _close(array, numbers):
-                raise _Failed("%%%s is not %s", found.name, numbers)
+                raise _Failed("constant", "%%%s is not %s", found.name, numbers)
         elif array.size != 1 or not self._bind(numbers.name, _shortest(array)):
-            raise _Failed("%%%s is not a single number that fits", found.name)
+            raise _Failed("constant", "%%%s is not a single number that fits", found.name)
 
     def _call(self, call: Call, node: Node, rest: Goals) -> Goals:
         if call in self._nodes:
             if self._nodes[call] is not node:
-                raise _Failed("%s is another node than before", node)
+                raise _Failed("same", "%s is another node than before", node)
             return rest
         self._op(call.op, node)
         operands, inputs = self._aligned(call, node)
@@ -191,24 +211,28 @@ class _Search:
         if len(operands) != len(inputs):
             fields = ", ".join(node.op.operand_fields.values())
             hint = f"; a constant one is a field: {fields}" if fields else ""
-            raise _Failed("%s has %s operands, the pattern wants %s%s", node, len(inputs), len(operands), hint)
+            raise _Failed(
+                "operand", "%s has %s operands, the pattern wants %s%s", node, len(inputs), len(operands), hint
+            )
         return operands, inputs
 
     def _op(self, wanted: OpPattern, node: Node) -> None:
         if wanted.attributes is None:
             if not isinstance(node.op, wanted.classes):
-                raise _Failed("%s is not %s", node, wanted)
+                raise _Failed("op", "%s is not %s", node, wanted)
             if not self._bind(wanted.name, node.op):
-                raise _Failed("%s: the op %s stands twice in the pattern, with other attributes", node, wanted.name)
+                raise _Failed(
+                    "same", "%s: the op %s stands twice in the pattern, with other attributes", node, wanted.name
+                )
             return
         cls = wanted.classes[0]
         if type(node.op) is not cls:
-            raise _Failed("%s is not %s", node, wanted)
+            raise _Failed("op", "%s is not %s", node, wanted)
         attributes = {}
         for name, attribute in wanted.attributes.items():
             value = getattr(node.op, name) if isinstance(attribute, AttributeVariable) else attribute
             if isinstance(attribute, AttributeVariable) and not self._bind(attribute.name, value):
-                raise _Failed("%s: attribute %s differs from the same one elsewhere", node, name)
+                raise _Failed("same", "%s: attribute %s differs from the same one elsewhere", node, name)
             attributes[name] = value
         _check_attributes(cls, attributes, node)
 
@@ -217,13 +241,13 @@ def _check_attributes(cls: type[Op], attributes: dict[str, Any], node: Node) -> 
     try:
         wanted = cls(**attributes).resolve(*node.inputs)
     except (AicoreError, TypeError, ValueError, IndexError) as error:
-        raise _Failed("%s: the pattern's attributes do not fit: %s", node, error) from None
+        raise _Failed("attribute", "%s: the pattern's attributes do not fit: %s", node, error) from None
     if wanted == node.op:
         return
     for name in cls.__dataclass_fields__:  # type: ignore[attr-defined]
         ours, theirs = getattr(wanted, name), getattr(node.op, name)
         if ours != theirs and not _close_attributes(ours, theirs):
-            raise _Failed("%s: %s is %s, the pattern wants %s", node, name, theirs, ours)
+            raise _Failed("attribute", "%s: %s is %s, the pattern wants %s", node, name, theirs, ours)
 
 
 def _push(operands: Sequence[Any], inputs: Sequence[Value | None], rest: Goals) -> Goals:

@@ -238,3 +238,34 @@ def bound_names(outputs: Outputs) -> set[str]:
             elif isinstance(operand, Constant) and isinstance(operand.numbers, AttributeVariable):
                 names.add(operand.numbers.name)
     return names - {""}
+
+
+def pattern_text(outputs: Outputs, marked: object = None) -> str:
+    """`Relu(Conv(x, w))`: the pattern as its author wrote it, one part of it between arrows."""
+    return ", ".join(_part_text(output, marked) for output in outputs)
+
+
+def _part_text(part: object, marked: object) -> str:
+    """Of a part and all below it; patterns are a few ops deep."""
+    text = ""
+    match part:
+        case Result():
+            found = _part_text(part.call, marked)
+            text = f"{found}[{part.index}]" if part.index else found
+        case Call():
+            operands = [_part_text(operand, marked) for operand in part.operands]
+            attributes = [f"{name}={_literal(value)}" for name, value in (part.op.attributes or {}).items()]
+            text = f"{part.op}({', '.join([*operands, *attributes])})"
+        case Variable():
+            text = part.name
+        case Rest():
+            text = f"*{part.name}"
+        case Constant():
+            text = _literal(part.numbers)
+        case None:
+            text = "_"
+    return f"»{text}«" if part is not None and part is marked else text
+
+
+def _literal(value: object) -> str:
+    return value.name if isinstance(value, AttributeVariable) else str(value)

@@ -6,8 +6,9 @@ import builtins
 import functools
 import inspect
 import operator
+import sys
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from types import FunctionType, UnionType
 from typing import Any
@@ -19,13 +20,17 @@ from aicore.rewrite.pattern import AttributeVariable, OpPattern, Outputs, bound_
 
 
 class NoMatch(Exception):  # noqa: N818  # it says that a guard failed, which is no error
-    """A guard of a rule does not hold here."""
+    """A guard of a rule does not hold here. kind: one of `aicore.rewrite.matcher.KINDS`."""
+
+    def __init__(self, text: str = "", kind: str = "guard") -> None:
+        super().__init__(text)
+        self.kind = kind
 
 
-def require(condition: object, reason: str, *values: object) -> None:
+def require(condition: object, reason: str, *values: object, kind: str = "guard") -> None:
     """Stop this match unless the condition holds; `reason` and the values appear in the near-miss report."""
     if not condition:
-        raise NoMatch(reason + "".join(f" ({value})" for value in values))
+        raise NoMatch(reason + "".join(f" ({value})" for value in values), kind)
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +119,7 @@ def _fuse(cls: type[Op]) -> Rule:
             many = parameter.kind is parameter.VAR_POSITIONAL
             operands.extend(bindings.get(parameter.name, ()) if many else (bindings.get(parameter.name),))
         reason = op.supports(fused, *operands)
-        require(reason is None, f"no kernel for {cls.__name__}: {reason}")
+        require(reason is None, f"no kernel for {cls.__name__}: {reason}", kind="kernel")
         return op.apply(fused, *operands)
 
     return Rule(f"fuse-{cls.__name__}", patterns, body, text=inspect.getdoc(cls) or "")
@@ -146,14 +151,28 @@ def _plain_hints(item: Any) -> dict[str, Any]:
 
     The general answer compiles each of them, and takes as long as all else that makes a rule.
     """
-    names = {**vars(builtins), **getattr(item, "__globals__", {}), "None": None}
-    found = {}
-    for key, text in getattr(item, "__annotations__", {}).items():
-        parts = [part.strip() for part in str(text).split("|")]
-        if isinstance(item, type) or not all(part in names for part in parts):
-            return {}
-        found[key] = functools.reduce(operator.or_, [names[part] for part in parts])
+    found: dict[str, Any] = {}
+    for holder in reversed(item.__mro__) if isinstance(item, type) else (item,):
+        spaces = (_names_of(holder), vars(builtins), {"None": None})
+        for key, text in inspect.get_annotations(holder).items():
+            if str(text).startswith(("ClassVar", "typing.ClassVar")):
+                continue
+            meant = [_meaning(part.strip(), spaces) for part in str(text).split("|")]
+            if _NOTHING in meant:
+                return {}
+            found[key] = functools.reduce(operator.or_, meant)
     return found
+
+
+_NOTHING = object()
+
+
+def _names_of(item: Any) -> Mapping[str, Any]:
+    return vars(sys.modules[item.__module__]) if isinstance(item, type) else getattr(item, "__globals__", {})
+
+
+def _meaning(name: str, spaces: Iterable[Mapping[str, Any]]) -> Any:
+    return next((space[name] for space in spaces if name in space), _NOTHING)
 
 
 def _op_classes(hint: Any) -> tuple[type[Op], ...]:

@@ -11,6 +11,7 @@ from aicore.kernels import Candidate, Choose
 from aicore.records import dataclass
 from aicore.runtime.plan import Plan, Step
 from aicore.runtime.specialise import CacheStatistics, Specialised
+from aicore.views import View
 
 
 @dataclass(frozen=True)
@@ -40,13 +41,14 @@ class KernelChoice:
 
 
 @dataclass(frozen=True)
-class Explanation:
+class Explanation(View):
     """Text by `str`, plain data by `to_json`.
 
     target: why this target was chosen.
     passes: reports of the passes on the whole graph, and on the graph of concrete shapes.
     specialised: None while no input has been seen and the graph leaves shapes open.
     tuning: what looked up measured times; None when they were ignored.
+    choices: what the passes did otherwise than by default, and why; empty for the default.
     """
 
     target: str
@@ -54,6 +56,7 @@ class Explanation:
     specialised: Specialised | None
     cache: CacheStatistics
     tuning: Choose | None = None
+    choices: str = ""
 
     @property
     def kernels(self) -> list[KernelChoice]:
@@ -71,6 +74,7 @@ class Explanation:
     def to_json(self) -> dict[str, Any]:
         return {
             "target": self.target,
+            "choices": self.choices or None,
             "passes": [_plain(report) for report in self.passes],
             "placement": self.placement,
             "kernels": [choice.to_json() for choice in self.kernels],
@@ -106,6 +110,7 @@ class Explanation:
 
     def _lines(self) -> Iterator[str]:
         yield self.target
+        yield f"choices: {self.choices or 'the default passes'}"
         for heading, report in zip(("passes:", "passes, once the sizes were known:"), self.passes, strict=False):
             yield heading
             yield _indented(str(report))

@@ -54,14 +54,15 @@ def make_plan(
     asked: dict[tuple[Any, ...], int | None] = {}
     joins = find_joins(nodes, selections, outputs) if pitched and options.reuse else Joins()
     draft = _drafted(nodes, inputs, outputs, selections, _Draft(options.reuse, joins, asked))
+    blocks = draft.blocks()
     if joins.parts:
-        least = lower_bound(list(draft.blocks().values()))
+        least = lower_bound(list(blocks.values()))
         if least > _busiest_step(draft, outputs) * _GROWTH:  # else no plan can be so much smaller
             reason = f"copies: else a run would need at least {size_text(least)}"
             copying = _drafted(nodes, inputs, outputs, selections, _Draft(True, joins.without(reason), asked))
-            if least > lower_bound(list(copying.blocks().values())) * _GROWTH:
-                draft = copying
-    blocks = draft.blocks()
+            others = copying.blocks()
+            if least > lower_bound(list(others.values())) * _GROWTH:
+                draft, blocks = copying, others
     offsets, arena = place(list(blocks.values()), options.reuse)
     at = dict(zip(blocks, offsets, strict=True))
     buffers = draft.finished_buffers(at)
@@ -249,11 +250,13 @@ class _Draft:
         types = [None if v is None else v.type for v in node.inputs]
         pitched = any([self.buffers[i].pitch is not None for i in outputs])  # noqa: C419  # in half the time
         problem = (pitched, selection.kernel, node.op, *types, *selection.settings.items())
-        if problem not in self.asked:
+        try:
+            return self.asked[problem]
+        except KeyError:
             sized = all(t is None or t.is_static for t in types)
             ask = partial(workspace, pitched=True) if pitched else workspace
-            self.asked[problem] = _asked(selection, node, ask, types) if sized else None
-        return self.asked[problem]
+            found = self.asked[problem] = _asked(selection, node, ask, types) if sized else None
+            return found
 
     def claim_outputs(self, outputs: Sequence[Value]) -> tuple[OutputPlan, ...]:
         """The first output of a root gets its bytes; others, and those of inputs, constants and parts, are copied."""

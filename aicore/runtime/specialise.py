@@ -8,7 +8,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any, TypeAlias
 
 from aicore.collector import collector_at_rest
@@ -25,7 +25,8 @@ from aicore.runtime.memory import bytes_of, check_room
 from aicore.runtime.plan import Plan
 from aicore.runtime.planner import MemoryOptions, make_plan
 from aicore.runtime.schedule import CORE, Placement, Segment, make_segments, place_nodes
-from aicore.runtime.stages import Call, RunPlan, Slots, Stage, StageList
+from aicore.runtime.stages import Call, Direct, RunPlan, Slots, Stage, StageList
+from aicore.runtime.step_times import ProfileRow, row_of, step_times
 from aicore.runtime.threads import using_threads
 
 Signature: TypeAlias = tuple[TensorType, ...]
@@ -33,6 +34,19 @@ Optimise: TypeAlias = Callable[[Graph], "tuple[Graph, Any]"]
 """Passes for a graph of concrete shapes: (better graph, report for explain)."""
 
 _log = logging.getLogger("aicore.runtime")
+
+
+@dataclass(frozen=True)
+class Version:
+    """A graph that other choices of passes made, and what optimises it for concrete shapes.
+
+    report: of the passes on the whole graph. note: the choices, and why they are in force.
+    """
+
+    graph: Graph
+    optimise: Optimise
+    report: Any
+    note: str
 
 
 @dataclass(frozen=True)
@@ -44,6 +58,7 @@ class Options:
     capacity: specialisations kept; the least recently used one goes first.
     threads: how many a run may keep busy.
     before_placing: is shown each graph of concrete shapes before kernels are chosen for it, to measure them.
+    version: another version of the whole graph for these input types, where one was found to be faster.
     """
 
     fallback: FallbackPolicy = "warn"
@@ -51,6 +66,7 @@ class Options:
     capacity: int = 32
     threads: int = 1
     before_placing: Callable[[Graph], None] | None = None
+    version: Callable[[Signature], Version | None] | None = None
 
 
 @dataclass(frozen=True)
@@ -75,8 +91,10 @@ class Specialised:
         stages: StageList,
         results: list[int],
         bodies: Sequence[Specialiser],
+        version: Version | None = None,
     ) -> None:
         self.graph = graph
+        self.version = version
         self.placement = placement
         self.report = report
         self.stages = tuple(stages.stages)
@@ -87,10 +105,17 @@ class Specialised:
         self._dead = stages.dead_after(results)
         first = self.stages[0] if len(self.stages) == 1 else None
         self._alone = first if isinstance(first, RunPlan) and list(first.writes) == results else None
+        self._direct = Direct.of(self.stages, stages.inputs, results)
 
     @property
     def executables(self) -> list[Executable]:
         return [stage.executable for stage in self.stages if isinstance(stage, RunPlan)]
+
+    @property
+    def plans(self) -> list[Plan]:
+        """All plans, those of bodies of loops and branches too, as far as these have run."""
+        inner = [plan for body in self._bodies for kept in body.kept() for plan in kept.plans]
+        return [*(executable.plan for executable in self.executables), *inner]
 
     @property
     def steps_run(self) -> int:
@@ -102,6 +127,8 @@ class Specialised:
 
         into: arrays for the results, used if one plan makes all of them; the caller sees by identity whether it did.
         """
+        if self._direct is not None:
+            return self._direct.run(arrays, into)
         slots: Slots = [None] * self._count
         for slot, array in zip(self._inputs, arrays, strict=True):
             slots[slot] = array
@@ -125,53 +152,30 @@ class Specialised:
         for body in self._bodies:
             body.release()
 
-    def profile(self, arrays: Sequence[Any]) -> Profile:
-        """Run once, and measure each step."""
+    def profile(self, arrays: Sequence[Any]) -> list[ProfileRow]:
+        """Run once, and measure each step, the devices being idle before and after it."""
         slots: Slots = [None] * self._count
         for slot, array in zip(self._inputs, arrays, strict=True):
             slots[slot] = array
         rows: list[ProfileRow] = []
         for stage in self.stages:
             rows.extend(_measured(stage, slots))
-        return Profile(tuple(rows))
-
-
-@dataclass(frozen=True)
-class ProfileRow:
-    """Seconds that one step took: a kernel, a move between devices, or control flow."""
-
-    name: str
-    kernel: str
-    device: str
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Profile:
-    """One run, step by step."""
-
-    rows: tuple[ProfileRow, ...]
-
-    @property
-    def seconds(self) -> float:
-        return sum(row.seconds for row in self.rows)
-
-    def __str__(self) -> str:
-        return "\n".join(f"{row.seconds * 1e6:10.1f} us  {row.kernel}  {row.name} on {row.device}" for row in self.rows)
+        return rows
 
 
 def _measured(stage: Stage, slots: Slots) -> Iterator[ProfileRow]:
     if isinstance(stage, RunPlan):
-        results, seconds = stage.executable.profile([slots[i] for i in stage.reads])
+        results, times = step_times(stage.executable, [slots[i] for i in stage.reads])
         for slot, result in zip(stage.writes, results, strict=True):
             slots[slot] = result
         plan = stage.executable.plan
-        for step, taken in zip(plan.steps, seconds, strict=True):
-            yield ProfileRow(str(step.node), step.kernel.name, plan.device, taken)
+        for step, taken in zip(plan.steps, times, strict=True):
+            yield row_of(step, plan.device, taken)
         return
     start = time.perf_counter()
     stage.run(slots)
-    yield ProfileRow(str(stage), type(stage).__name__.lower(), CORE, time.perf_counter() - start)
+    spent = time.perf_counter() - start
+    yield ProfileRow(str(stage), type(stage).__name__.lower(), CORE, spent, start=start)
 
 
 class Specialiser:
@@ -207,6 +211,20 @@ class Specialiser:
         """One of the same graph and settings, whose arrays come from and go to another place."""
         return Specialiser(self.graph, self._target, self._fallbacks, self._options, self._optimise, home)
 
+    def beside(self, graph: Graph) -> Specialiser:
+        """One of another graph, with the same devices and settings and no passes."""
+        return Specialiser(graph, self._target, self._fallbacks, self._options, lambda given: (given, None), self.home)
+
+    @property
+    def target(self) -> str:
+        """Name of the device."""
+        return self._target.name
+
+    @property
+    def threads(self) -> int:
+        """How many a run may keep busy."""
+        return self._options.threads
+
     def find(self, signature: Signature) -> Specialised | None:
         """The specialisation for inputs of these types, if it is there or being compiled."""
         with self._lock:
@@ -216,6 +234,11 @@ class Specialiser:
             self._cache.move_to_end(signature)
             self._hits += 1
         return future.result()
+
+    def count_hit(self) -> None:
+        """Somebody used the specialisation that was asked for last once more."""
+        with self._lock:
+            self._hits += 1
 
     def get(self, signature: Signature) -> Specialised:
         """The specialisation for inputs of these types, compiled now if it is not there.
@@ -276,9 +299,11 @@ class Specialiser:
             self._evictions += 1
 
     def _specialise(self, signature: Signature) -> Specialised:
-        typed = retype(self.graph, signature)
+        version = None if self._options.version is None else self._options.version(signature)
+        optimise = self._optimise if version is None else version.optimise
+        typed = retype(self.graph if version is None else version.graph, signature)
         _check_tensors(typed, self._options.memory.limit)
-        graph, report = self._optimise(typed)
+        graph, report = optimise(typed)
         if self._options.before_placing is not None:
             self._options.before_placing(graph)
         placement = place_nodes(graph, self._target, self._fallbacks, self._advice)
@@ -289,10 +314,10 @@ class Specialiser:
         bodies: list[Specialiser] = []
         for segment in make_segments(graph, placement):
             if segment.device == CORE:
-                bodies += self._add_control_flow(stages, segment.nodes[0])
+                bodies += self._add_control_flow(stages, segment.nodes[0], optimise)
             else:
                 self._add_plan(stages, segment, placement)
-        return Specialised(graph, placement, report, stages, self._results(graph, stages), bodies)
+        return Specialised(graph, placement, report, stages, self._results(graph, stages), bodies, version)
 
     def _add_plan(self, stages: StageList, segment: Segment, placement: Placement) -> None:
         backend = self._backends[segment.device]
@@ -312,13 +337,13 @@ class Specialiser:
         writes = tuple(stages.new(value, backend.name) for value in segment.outputs)
         stages.stages.append(RunPlan(executable, reads, writes))
 
-    def _add_control_flow(self, stages: StageList, node: Node) -> list[Specialiser]:
-        target = self._target
+    def _add_control_flow(self, stages: StageList, node: Node, optimise: Optimise) -> list[Specialiser]:
+        target, options = self._target, replace(self._options, version=None)
         bodies: list[Specialiser] = []
 
         def compile_body(graph: Graph) -> Body:
             # It shares constants and settings with this graph, and its arrays stay on the target.
-            bodies.append(Specialiser(graph, target, self._fallbacks, self._options, self._optimise, target.name))
+            bodies.append(Specialiser(graph, target, self._fallbacks, options, optimise, target.name))
             return bodies[-1].run
 
         walk = control_flow(node, target.device, compile_body, self._options.memory.limit)

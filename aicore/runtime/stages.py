@@ -10,7 +10,7 @@ import numpy as np
 from aicore.ir import Graph, Value
 from aicore.records import dataclass
 from aicore.runtime.device import HOST, Device
-from aicore.runtime.executable import Executable
+from aicore.runtime.executable import Executable, RunsFromHost
 
 Slots: TypeAlias = list[Any]
 """Arrays of one run; a slot stands for one value on one device."""
@@ -90,6 +90,43 @@ class Call:
         results = self.function([slots[i] for i in self.reads])
         for slot, result in zip(self.writes, results, strict=True):
             slots[slot] = result
+
+
+@dataclass(frozen=True)
+class Direct:
+    """One plan between moves from and to the host, by an executable that makes those moves itself.
+
+    reads: for each array that the plan takes, its number among the inputs. order: for each result, its number among
+    those that the plan makes.
+    """
+
+    executable: RunsFromHost
+    reads: tuple[int, ...]
+    order: tuple[int, ...]
+
+    @classmethod
+    def of(cls, stages: Sequence[Stage], inputs: Sequence[int], results: Sequence[int]) -> Direct | None:
+        """None where the stages are anything else. inputs, results: slots."""
+        plans = [stage for stage in stages if isinstance(stage, RunPlan)]
+        moves = {stage.write: stage for stage in stages if isinstance(stage, Move)}
+        if len(plans) != 1 or len(stages) != 1 + len(moves) or not isinstance(plans[0].executable, RunsFromHost):
+            return None
+        (plan,) = plans
+        taken = [moves[slot].reads[0] if slot in moves else -1 for slot in plan.reads]
+        made = [moves[slot].reads[0] if slot in moves else -1 for slot in results]
+        if not set(taken) <= set(inputs) or sorted(made) != sorted(plan.writes):
+            return None
+        order = tuple(plan.writes.index(slot) for slot in made)
+        return cls(plans[0].executable, tuple(inputs.index(slot) for slot in taken), order)
+
+    def run(self, arrays: Sequence[Any], into: Sequence[Any] | None) -> list[Any]:
+        """See `Specialised.run`."""
+        targets = None
+        if into is not None:
+            given = dict(zip(self.order, into, strict=True))
+            targets = [given[number] for number in range(len(self.order))]
+        made = self.executable.run_from_host([arrays[number] for number in self.reads], targets)
+        return [made[number] for number in self.order]
 
 
 class StageList:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -135,31 +136,32 @@ def _in_passes(whole: Whole, target: Target, reference: Reference) -> Fault | No
 def _pass_fault(
     whole: Whole, graph: Graph, passes: Sequence[Pass], culprit: Culprit, target: Target, reference: Reference
 ) -> Fault:
-    before, after = (_after(graph, passes, culprit.match + more, target, reference) for more in (0, 1))
+    before, after = (_after(graph, passes, culprit.before + more, target, reference) for more in (0, 1))
     node = _first_changed(before, after, whole.feeds, reference)
     where = f" at {node}" if node is not None else ""
     text = f"{culprit.pass_name}: {culprit.rule or 'change'}#{culprit.match}{where} changes what the graph means"
     feeds = own_values(before, whole.feeds, reference)
-    for candidate in (_matched(before, after, feeds), (before, whole.feeds)):
-        repro = _pass_repro(*candidate, culprit.pass_name, text, target, reference)
+    for candidate in (matched_part(before, after, feeds), (before, whole.feeds)):
+        repro = pass_repro(*candidate, culprit.pass_name, text, target, reference)
         if shows(repro, target):
             break
     return Fault("pass", node, culprit, text, repro)
 
 
-def _pass_repro(graph: Graph, feeds: Feeds, pass_name: str, text: str, target: Target, reference: Reference) -> Repro:
+def pass_repro(graph: Graph, feeds: Feeds, pass_name: str, text: str, target: Target, reference: Reference) -> Repro:
     whole = Whole.of(graph, feeds, reference)
     return Repro("pass", graph, target.name, text, feeds, whole.want, whole.allowed, pass_name=pass_name)
 
 
-def _matched(before: Graph, after: Graph, known: Mapping[Value, Array]) -> tuple[Graph, Feeds]:
+def matched_part(before: Graph, after: Graph, known: Mapping[Value, Array]) -> tuple[Graph, Feeds]:
     """The nodes that the match took away, as a graph of their own, and arrays for what they read."""
     kept = set(after.nodes)
     gone = [node for node in before.nodes if node not in kept]
     made = {value for node in gone for value in node.outputs}
     read = dict.fromkeys(v for n in gone for v in n.inputs if v is not None and v.constant is None and v not in made)
     used = {v for node in before.nodes if node in kept for v in node.inputs} | {v for _, v in before.outputs}
-    given = {value: Value(f"x{i}", type_of(known[value]), None, value.dims) for i, value in enumerate(read)}
+    names = dict(zip(read, _unique([value.name for value in read]), strict=True))
+    given = {value: Value(names[value], type_of(known[value]), None, value.dims) for value in read}
     builder = Builder()
     env: dict[Value | None, Value] = {old: new for old, new in given.items()}  # noqa: C416  # a wider key type
     for node in gone:
@@ -169,6 +171,14 @@ def _matched(before: Graph, after: Graph, known: Mapping[Value, Array]) -> tuple
     outputs = {f"y{i}": env[value] for i, value in enumerate(v for n in gone for v in n.outputs if v in used)}
     feeds = {given[value].name: known[value] for value in read}
     return builder.graph(list(given.values()), outputs), feeds
+
+
+def _unique(names: Sequence[str]) -> list[str]:
+    """The names, numbered where one stands twice."""
+    found: list[str] = []
+    for name in names:
+        found.append(name if name not in found else next(n for i in count() if (n := f"{name}_{i}") not in found))
+    return found
 
 
 def _after(graph: Graph, passes: Sequence[Pass], budget: int, target: Target, reference: Reference) -> Graph:

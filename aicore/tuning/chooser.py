@@ -15,6 +15,8 @@ from aicore.tuning.problems import device_text, problem_text, source_digest
 from aicore.tuning.records import Record
 from aicore.tuning.store import TuningStore
 
+_CHANGED = "kernels have changed since they were measured"
+
 
 class Chooser:
     """Looks up what was measured for one device; a `Choose` of the selector.
@@ -29,7 +31,7 @@ class Chooser:
         self._device = device
         self._device_text = ""
         self._mine: dict[str, Record] = {}
-        self._read: dict[tuple[Op, tuple[TensorType | None, ...], frozenset[int]], Record] = {}
+        self._found: dict[tuple[Op, tuple[TensorType | None, ...], frozenset[int]], Record | str] = {}
         self.hits = 0
         self.misses: Counter[str] = Counter()
 
@@ -50,7 +52,7 @@ class Chooser:
     def add(self, problem: str, record: Record) -> None:
         """Use a record of this process before any that the store has."""
         self._mine[problem] = record
-        self._read.clear()
+        self._found.clear()
 
     def __call__(
         self, op: Op, types: Sequence[TensorType | None], constant: Collection[int], candidates: Sequence[Candidate]
@@ -58,31 +60,28 @@ class Chooser:
         """The name of the candidate to take, and seconds by name; None where nothing was measured, or is to choose."""
         if len(candidates) < 2:
             return None
-        record = self._record(op, types, constant)
-        if not isinstance(record, str) and record.considered != considered(candidates):
-            record = "kernels have changed since they were measured"
-        if isinstance(record, str):
-            self.misses[record] += 1
+        asked = op, tuple(types), frozenset(constant)
+        found = self._found.get(asked)
+        if found is None:
+            found = self._record(op, types, constant)
+            if isinstance(found, Record):
+                changed = found.considered != considered(candidates)
+                found = self._found[asked] = _CHANGED if changed else found
+        if isinstance(found, str):
+            self.misses[found] += 1
             return None
         self.hits += 1
-        return record.chosen, record.seconds
+        return found.chosen, found.seconds
 
     def _record(self, op: Op, types: Sequence[TensorType | None], constant: Collection[int]) -> Record | str:
         if not self._mine and self.store.unusable:
             return self.store.unusable  # the text of the problem would be for nothing
-        asked = op, tuple(types), frozenset(constant)
-        if asked in self._read:
-            self.store.hits += 1
-            return self._read[asked]
         problem = problem_text(op, types, constant, self.precision)
         if problem is None:
             return "an attribute that cannot be written down"
         if problem in self._mine:
             return self._mine[problem]
-        found = self.store.find(self.device_text, problem)
-        if isinstance(found, Record):
-            self._read[asked] = found
-        return found
+        return self.store.find(self.device_text, problem)
 
 
 def considered(candidates: Sequence[Candidate]) -> str:

@@ -44,11 +44,12 @@ def device_text(device: Device) -> str:
 
 def source_digest(kernel: Kernel) -> str:
     """Digest of the code of the kernel: of all files of the package that holds its function."""
-    return _package_digest(kernel.function.__module__.partition(".")[0])
+    return package_digest(kernel.function.__module__.partition(".")[0])
 
 
 @cache
-def _package_digest(package: str) -> str:
+def package_digest(package: str) -> str:
+    """Digest of all files of code of an imported package."""
     module = sys.modules.get(package)
     file = getattr(module, "__file__", None)
     files = [Path(file)] if file else []

@@ -93,6 +93,15 @@ class TuningStore:
             except RecordError as error:
                 return f"a damaged record: {error}"
 
+    def has(self, device: str, prefix: str) -> bool:
+        """Whether there is any record of the device for problems that begin so."""
+        query = "SELECT problem FROM records WHERE device = ? AND problem >= ? AND problem < ? LIMIT 1"
+        with self._lock:
+            try:
+                return bool(self._select(query, device, prefix, f"{prefix}\uffff"))
+            except _UnusableError:
+                return False
+
     def foreign(self, device: str, problem: str) -> list[Record]:
         """What other devices found for the problem: no answer here, but a hint at what to try first."""
         query = "SELECT value FROM records WHERE problem = ? AND device <> ? ORDER BY device LIMIT ?"

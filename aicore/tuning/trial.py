@@ -11,7 +11,8 @@ from aicore.errors import TuningError
 from aicore.ir import Builder, Node, TensorType, Value, numpy_dtype
 from aicore.kernels import Candidate, Selection
 from aicore.records import dataclass
-from aicore.runtime import Backend, Executable, MemoryOptions, make_plan
+from aicore.runtime import Backend, Executable, MemoryOptions, TimesSteps, make_plan
+from aicore.tuning.repeats import Repeats
 
 Array = np.ndarray[Any, Any]
 
@@ -51,8 +52,15 @@ class Trial:
         return [self.backend.device.download(array) for array in self.executable.run(self.inputs)]
 
     def seconds(self) -> float:
-        """What the node alone took in one run."""
+        """What the node alone takes: in one run, unless the device has a better way."""
+        if isinstance(self.executable, TimesSteps):
+            return self.executable.time_step(self.index)
         return self.executable.profile(self.inputs)[1][self.index]
+
+    def prepare(self) -> None:
+        """Whatever timing needs is made now. Raises OutOfMemoryError where there is no room for it."""
+        if isinstance(self.executable, TimesSteps):
+            self.executable.time_step(self.index)
 
 
 def variables(node: Node) -> list[Value]:
@@ -60,22 +68,23 @@ def variables(node: Node) -> list[Value]:
     return list(dict.fromkeys(v for v in node.inputs if v is not None and v.constant is None))
 
 
-def made_up(node: Node) -> list[Array]:
-    """Numbers for the operands that have none, the same in each process.
+def made_up(node: Node, repeats: Repeats | None = None) -> list[Array]:
+    """Numbers for the operands that have none, the same in each process; of rows that repeat, each once.
 
     Raises TuningError where nothing that is made up would do.
     """
     rng = np.random.default_rng(0)
-    return [_numbers(value.type, rng) for value in variables(node)]
+    return [_numbers(value.type, rng, repeats.shape_of_few(value) if repeats else None) for value in variables(node)]
 
 
-def _numbers(tensor: TensorType, rng: np.random.Generator) -> Array:
+def _numbers(tensor: TensorType, rng: np.random.Generator, shape: tuple[int, ...] | None) -> Array:
     dtype = numpy_dtype(tensor.dtype)
     if not tensor.is_static or tensor.dtype == "string":
         raise TuningError(f"operands of type {tensor} cannot be made up")
+    shape = tensor.static_shape if shape is None else shape
     if dtype.kind in "biu":
-        return rng.integers(0, 2, tensor.static_shape).astype(dtype)  # small enough to be indices
-    return rng.standard_normal(tensor.static_shape).astype(dtype)
+        return rng.integers(0, 2, shape).astype(dtype)  # small enough to be indices
+    return rng.standard_normal(shape).astype(dtype)
 
 
 def _copied(builder: Builder, value: Value) -> Value:

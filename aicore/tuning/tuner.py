@@ -7,11 +7,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from aicore.errors import AicoreError, TuningError
+from aicore.errors import AicoreError, OutOfMemoryError, TuningError
 from aicore.ir import Graph, Node, Op, walk_graphs
 from aicore.kernels import Candidate
 from aicore.numerics.expected import Evaluate, expect
@@ -21,12 +22,17 @@ from aicore.tuning.chooser import Chooser, considered
 from aicore.tuning.contest import contest
 from aicore.tuning.problems import problem_text
 from aicore.tuning.records import Record
+from aicore.tuning.repeats import repeats_of
 from aicore.tuning.store import Row, TuningStore
 from aicore.tuning.trial import Trial, made_up, variables
 
 Array = np.ndarray[Any, Any]
+Fault: TypeAlias = Callable[[Sequence[Array]], str]
+"""Says what is wrong with results; nothing when they are right."""
 MOST_CANDIDATES = 24
 """Best ones by estimate that are timed for one problem."""
+_SURE_CANDIDATES, _REACH = 8, 1.75
+"""So many are timed whatever their estimates; others only if theirs are within this factor of the default's."""
 _FOREIGN_FACTOR = 1.25
 """On the word of another device, only candidates within this factor of its best are timed."""
 
@@ -135,23 +141,23 @@ class Tuner:
         """Time the candidates whose numbers are right, and say which one to use."""
         candidates = self._worth_timing(problem)
         try:
-            arrays = made_up(problem.node)
-            expected = expect(self._evaluate, *_given(problem.node, arrays), self._chooser.precision)
+            arrays, fault = self._numbers(problem.node)
         except AicoreError as error:
             return Outcome(problem, None, f"no numbers to compare with: {error}")
         trials: dict[str, Trial] = {}
         refused: dict[str, str] = {}
         for candidate in candidates:
             try:
-                trial = Trial.of(problem.node, candidate, arrays, self._backend)
-                wrong = expected.fault(trial.results())
-            except Exception as error:  # noqa: BLE001  # a kernel may raise anything, and then it is no candidate
-                wrong = f"{type(error).__name__}: {error}"
-            if wrong:
-                refused[candidate.name] = wrong
-                _log.warning("%s is not used for %s: %s", candidate.name, problem.node, wrong)
+                tried = self._tried(problem.node, candidate, arrays, fault)
+            except OutOfMemoryError as error:
+                if not trials:
+                    return Outcome(problem, None, f"there is no room to try it: {error}")
+                break  # those with the best estimates are in
+            if isinstance(tried, Trial):
+                trials[candidate.name] = tried
             else:
-                trials[candidate.name] = trial
+                refused[candidate.name] = tried
+                _log.warning("%s is not used for %s: %s", candidate.name, problem.node, tried)
         if not trials:
             return Outcome(problem, None, f"no kernel computes it rightly: {next(iter(refused.values()))}")
         names = list(trials)
@@ -168,6 +174,30 @@ class Tuner:
             time=datetime.now(UTC).isoformat(timespec="seconds"),
         )
         return Outcome(problem, record, timed=len(trials))
+
+    def _numbers(self, node: Node) -> tuple[list[Array], Fault]:
+        """Operands, and what says whether results for them are right."""
+        repeats = repeats_of(node)
+        few = made_up(node, repeats)
+        expected = expect(self._evaluate, *_given(node, few), self._chooser.precision)
+        if repeats is None:
+            return few, expected.fault
+        arrays = [repeats.repeated(value, array) for value, array in zip(variables(node), few, strict=True)]
+        return arrays, partial(repeats.fault, expected)
+
+    def _tried(self, node: Node, candidate: Candidate, arrays: Sequence[Array], fault: Fault) -> Trial | str:
+        """The candidate ready to be timed, or what is wrong with it. Raises OutOfMemoryError."""
+        try:
+            trial = Trial.of(node, candidate, arrays, self._backend)
+            wrong = fault(trial.results())
+            if wrong:
+                return wrong
+            trial.prepare()
+        except OutOfMemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001  # a kernel may raise anything, and then it is no candidate
+            return f"{type(error).__name__}: {error}"
+        return trial
 
     def _problem(self, node: Node) -> Problem | None:
         if is_control_flow(node.op) or only_renames(node):
@@ -198,6 +228,9 @@ class Tuner:
         if foreign:
             ratios = _ratios(foreign)
             others = sorted((c for c in others if c.name in ratios), key=lambda c: ratios[c.name])
+        elif default.seconds is not None:
+            limit = _REACH * default.seconds
+            others = [c for i, c in enumerate(others, 1) if i < _SURE_CANDIDATES or (c.seconds or 0.0) <= limit]
         return [default, *others][:MOST_CANDIDATES]
 
     def _keep(self, problem: Problem, record: Record) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 
 import aicore
 from aicore.ir import Graph
+from aicore.tuning import Measure
 
 Array = np.ndarray[Any, Any]
 
@@ -18,14 +19,20 @@ Array = np.ndarray[Any, Any]
 class CudaProgram:
     """A program for the GPU and fixed inputs, which lie on the device.
 
+    tune: a policy, or how to measure. kernels: variants by op that are asked for.
     Raises what aicore raises when it cannot compile or run the model.
     """
 
     def __init__(
-        self, model: Graph | Path, feeds: Mapping[str, Array], tune: str = "off", precision: str = "float32"
+        self,
+        model: Graph | Path,
+        feeds: Mapping[str, Array],
+        tune: str | Measure = "off",
+        precision: str = "float32",
+        kernels: Mapping[str, str] | None = None,
     ) -> None:
         self.feeds = dict(feeds)
-        options: Any = {"tune": tune, "precision": precision}  # argparse checked them
+        options: Any = {"tune": tune, "precision": precision, "kernels": kernels}  # argparse checked them
         self.program: Any = aicore.compile(model, target="cuda", fallback="quiet", **options)
         self.result: dict[str, Array] = self.program.run(self.feeds)
         specialised: Any = self.program.explain().specialised

@@ -17,12 +17,14 @@ from typing import Any
 
 import torch
 
+from aicore.tuning import Measure, Outcome
 from benchmarks.gpu import torch_sides
 from benchmarks.gpu.aicore_side import CudaProgram, relative_error
 from benchmarks.gpu.networks import build, expected, export, inputs
 from benchmarks.gpu.turns import Timer, medians, ratios_to, take_turns
+from benchmarks.versus.statistics import estimate, paired_ratios
 
-AICORE = "aicore"
+AICORE, TUNED = "aicore", "aicore, tuned"
 EAGER, GRAPH, SEARCHED = "eager", "graph", "graph, cuDNN searched"
 REDUCE_OVERHEAD, MAX_AUTOTUNE = "reduce-overhead", "max-autotune"
 SLOWEST_STEPS = 10
@@ -33,7 +35,8 @@ _LATENCY_CALLS = 50
 class Request:
     """What to measure of one network.
 
-    modes: of torch.compile, maybe none. tune: of aicore. precision: of both sides.
+    modes: of torch.compile, maybe none. tune: of aicore. tuned: also aicore with everything measured anew, beside the
+        untuned one. precision: of both sides.
     """
 
     network: str
@@ -41,6 +44,7 @@ class Request:
     rounds: int = 15
     modes: tuple[str, ...] = (REDUCE_OVERHEAD,)
     tune: str = "off"
+    tuned: bool = False
     profile: bool = False
     precision: str = "float32"
 
@@ -65,6 +69,8 @@ class Comparison:
         x = inputs(request.network, batch)
         self._wanted = expected(network, x)
         self._ours = self._attempt(AICORE, lambda: self._open_aicore(network, x))
+        if request.tuned and AICORE in self._timers:
+            self._attempt(TUNED, lambda: self._open_tuned(network, x))
         self._network, self._x = network.cuda(), x.cuda()
         for name, make in ((EAGER, self._eager), (GRAPH, self._graph), (SEARCHED, self._searched)):
             self._attempt(name, make)
@@ -75,8 +81,10 @@ class Comparison:
     def measure(self) -> dict[str, Any]:
         """Seconds on the device by side, and how many times as fast aicore is as each of PyTorch's."""
         samples = take_turns(self._timers, self._request.rounds)
+        seconds, tuned = medians(samples), samples.pop(TUNED, None)
         ratios = ratios_to(AICORE, samples) if AICORE in samples else {}
-        return {**self.row, "rounds": self._request.rounds, "seconds": medians(samples), **best_of(samples, ratios),
+        more = {} if tuned is None else {"untuned_over_tuned": gain_of(samples[AICORE], tuned)}  # only beside that one
+        return {**self.row, "rounds": self._request.rounds, "seconds": seconds, **best_of(samples, ratios), **more,
                 "failures": dict(self.failures)}  # fmt: skip
 
     def _attempt(self, name: str, make: Callable[[], Any]) -> Any:
@@ -105,6 +113,26 @@ class Comparison:
         self._note("latency_s", AICORE, _latency(ours.call()))
         self._timers[AICORE] = ours.replay
         return ours
+
+    def _open_tuned(self, network: torch.nn.Module, x: torch.Tensor) -> None:
+        """Untuned was opened before, so that what is imported and compiled once is in neither's time."""
+        outcomes: list[Outcome] = []
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "network.onnx")
+            export(network, x, path)
+            started = time.perf_counter()
+            how = Measure(again=True, finished=outcomes.append)
+            tuned = CudaProgram(path, {"x": x.numpy()}, how, self._request.precision)
+            taken = time.perf_counter() - started
+        changed = sum(o.record is not None and o.record.chosen != o.record.default for o in outcomes)
+        timed = sum(outcome.timed for outcome in outcomes)
+        refused = sum(len(o.record.refused) if o.record else 1 for o in outcomes)
+        self.row["tuning"] = {
+            "seconds": taken, "problems": len(outcomes), "timed": timed, "changed": changed, "refused": refused
+        }  # fmt: skip
+        (y,) = tuned.result.values()
+        self._note("relative_error", TUNED, relative_error(y, self._wanted))
+        self._timers[TUNED] = tuned.replay
 
     def _eager(self) -> None:
         call = torch_sides.eager(self._network, self._x)
@@ -140,6 +168,11 @@ class Comparison:
 
     def _note(self, figure: str, side: str, value: float) -> None:
         self.row.setdefault(figure, {})[side] = value
+
+
+def gain_of(untuned: list[float], tuned: list[float]) -> dict[str, float]:
+    """Untuned over tuned time, the median of the rounds with its interval."""
+    return asdict(estimate(paired_ratios(untuned, tuned)))
 
 
 def best_of(samples: dict[str, list[float]], ratios: dict[str, dict[str, Any]]) -> dict[str, Any]:

@@ -126,7 +126,24 @@ def test_a_case_that_fails_is_a_row_that_says_why() -> None:
     ],
 )
 def test_figures_of_a_row_in_words(row: dict[str, Any], told: str) -> None:
-    assert cuda_kernels.figures_text({"case": "GEMM 4096", "seconds": {"aicore": 2e-6}, **row}) == told
+    assert cuda_kernels.figures_text({"case": "GEMM 4096, own kernels", "seconds": {"aicore": 2e-6}, **row}) == told
+
+
+def test_the_bar_of_products_is_one_of_own_kernels() -> None:
+    figures = {"ratio": {"median": 0.9}, "flops": {"aicore": 4e13}, "best": "cuBLAS", "relative_error": 1e-7}
+    for case in ("GEMM 4096", "GEMM 1024, own kernels"):
+        assert "below" not in cuda_kernels.figures_text({"case": case, "seconds": {"aicore": 2e-6}, **figures})
+
+
+def test_tuning_in_words() -> None:
+    done = {"seconds": 7.25, "problems": 20, "timed": 300, "changed": 4, "refused": 0}
+    row = {"tuning": done, "untuned_over_tuned": {"median": 1.25, "low": 1.2, "high": 1.3}}
+    assert cuda_vs_torch.tuning_text(row) == (
+        "untuned takes 1.250 (1.200 .. 1.300) times as long as tuned (above 1.2); "
+        "tuned in 7.2 s: 20 problems, 300 candidates timed, 4 choices changed, 0 refused"
+    )
+    row["untuned_over_tuned"]["median"] = 1.15
+    assert "above" not in cuda_vs_torch.tuning_text(row)
 
 
 def test_relative_error_is_that_of_the_norm() -> None:
@@ -189,11 +206,14 @@ def test_faults_are_failures_of_aicore_and_wrong_numbers() -> None:
         _row("wrong", 1, 9.0, relative_error={"aicore": 1e-3}),
         _row("refused", 1, None, failures={"aicore": "UnsupportedError: no"}),
         _row("theirs", 1, 1.0, failures={"max-autotune": "stopped"}),
+        _row("tuned", 1, 1.0, relative_error={"aicore, tuned": 1e-3}, failures={"aicore, tuned": "TuningError: no"}),
         {"network": "gone", "batch": 32, "error": "stopped after 9 s"},
     ]
     assert cuda_vs_torch.faults(rows) == [
         "wrong b1: outputs are 1.0e-03 of their norm away from float64",
         "refused b1: UnsupportedError: no",
+        "tuned b1, tuned: TuningError: no",
+        "tuned b1, tuned: outputs are 1.0e-03 of their norm away from float64",
         "gone b32: stopped after 9 s",
     ]
 

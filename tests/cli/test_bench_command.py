@@ -15,8 +15,15 @@ from aicore.cli import bench_command, main
 from aicore.cli._inputs import make_feed
 from aicore.cli.bench_command import measure
 from tests import onnx_models as models
+from tests.runtime.trace_format import faults
 
 Output = Callable[..., str]
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ceilings that are measured here are forgotten."""
+    monkeypatch.setenv("AICORE_CACHE_DIR", str(tmp_path / "cache"))
 
 
 @pytest.fixture
@@ -54,8 +61,9 @@ def test_one_target_has_no_difference(output: Output) -> None:
     assert "difference" not in output("--runs", "1")
 
 
-def test_json_is_for_scripts(output: Output) -> None:
-    text = output("-t", "cpu", "-t", "fake", "--runs", "4", "--json", "--profile", "--seed", "5", "--shape", "batch=2")
+def test_json_is_for_scripts(output: Output, tmp_path: Path) -> None:
+    profiled = ("--profile", str(tmp_path / "trace.json"))
+    text = output("-t", "cpu", "-t", "fake", "--runs", "4", "--json", *profiled, "--seed", "5", "--shape", "batch=2")
     answer = json.loads(text)
     assert answer["seed"] == 5
     assert answer["inputs"]["x"] == {"dtype": "float32", "shape": [2, 3], "from": "random"}
@@ -68,19 +76,41 @@ def test_json_is_for_scripts(output: Output) -> None:
         assert entry["first_run"] > 0
         assert entry["steps_per_second"] == entry["steps"] / entry["median"]
         assert entry["difference"] == 0
-        assert len(entry["profile"]) >= entry["steps"]
-    assert {row["device"] for row in cpu["profile"]} == {"cpu"}
+        assert len(entry["profile"]["rows"]) >= entry["steps"]
+        assert entry["profile"]["runs"] == 4
+        assert entry["profile"]["seconds"] <= entry["profile"]["wall"]
+    assert {row["device"] for row in cpu["profile"]["rows"]} == {"cpu"}
     assert "profile" not in json.loads(output("--runs", "1", "--json"))["targets"][0]
 
 
-def test_the_slowest_steps(output: Output) -> None:
-    lines = output("--runs", "1", "--profile").splitlines()
-    title = next(i for i, line in enumerate(lines) if line.startswith("slowest"))
-    assert " steps on cpu, " in lines[title]
-    assert lines[title + 1].split() == ["time", "share", "kernel", "device", "step"]
-    shares = [float(line.split("%")[0].split()[-1]) for line in lines[title + 2 :] if "%" in line]
+def test_the_slowest_steps_and_a_trace(output: Output, tmp_path: Path) -> None:
+    file = tmp_path / "trace.json"
+    text = output("--runs", "3", "--profile", str(file))
+    assert "steps, " in text
+    assert "in all, each at its best of 3 runs" in text
+    assert "ceilings of cpu: " in text
+    assert f"trace: {file}" in text
+    lines = text.splitlines()
+    title = next(i for i, line in enumerate(lines) if line.split()[:3] == ["time", "share", "launch"])
+    shares = [float(line.split("%")[0].split()[-1]) for line in lines[title + 1 :] if "%" in line]
     assert shares == sorted(shares, reverse=True)
     assert sum(shares) == pytest.approx(100, abs=0.5)
+    assert faults(json.loads(file.read_text())) == []
+
+
+def test_each_target_has_a_trace(output: Output, tmp_path: Path) -> None:
+    text = output("-t", "cpu", "-t", "fake", "--runs", "1", "--profile", str(tmp_path / "t.json"))
+    for target in ("cpu", "fake"):
+        file = tmp_path / f"t-{target}.json"
+        assert f"trace: {file}" in text
+        events = json.loads(file.read_text())["traceEvents"]
+        assert target in {event["args"]["name"] for event in events if event["name"] == "process_name"}
+
+
+def test_a_trace_that_cannot_be_written(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "missing" / "t.json"
+    assert main(["bench", str(path), "--runs", "1", "--profile", str(file)]) == 2
+    assert f"--profile {file}: No such file" in capsys.readouterr().err
 
 
 def test_inputs_from_files(output: Output, tmp_path: Path) -> None:

@@ -16,6 +16,23 @@ def probe():
 def launch(plan):
     return plan
 """
+DEVICE = """
+from types import SimpleNamespace
+from aicore.plugins import Probe, hookimpl
+
+class Device(SimpleNamespace):
+    name = kind = "npu"
+    fingerprint, static_shapes_only = "", False
+    allocate = empty = upload = download = copy = synchronize = print
+
+@hookimpl
+def probe():
+    return None
+
+@hookimpl
+def launch(plan):
+    return plan
+"""
 INFO = "kind='device', devices=('npu',)"
 HEAVY = {"numpy", "onnx", "aicore.ir", "aicore.ops", "aicore.kernels", "aicore.runtime", "aicore.api"}
 
@@ -81,3 +98,15 @@ def test_health_is_status_0_and_an_unknown_name_an_error(command_line: Any, inst
     result = command_line("plugins", "doctor", "npu")
     assert (result.status, result.out) == (2, "")
     assert result.err == "aicore: error: no plugin 'npu' is installed; installed plugins: tidy\n"
+
+
+def test_notes_on_a_device_that_can_be_used(command_line: Any, install: Any) -> None:
+    source = DEVICE.replace("return None", "return Probe((Device(),), notes=('faster with libnpu', 'one fan is slow'))")
+    install("npu", source, INFO)
+    result = command_line("plugins", "doctor")
+    assert result.status == 0
+    for text in ("found npu", "faster with libnpu", "one fan is slow"):
+        assert text in result.out
+    (plugin,) = json.loads(command_line("plugins", "doctor", "--json").out)["plugins"]
+    assert (plugin["status"], plugin["devices"]) == ("ok", ["npu"])
+    assert plugin["notes"] == ["faster with libnpu", "one fan is slow"]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import onnx
 import pytest
 from onnx import parser
 
-from aicore.cli import main
+from aicore.cli import main, tune_command
 
 MODEL = """<ir_version: 10, opset_import: ["": 21]>
 g (float[n, 8, 12, 12] x) => (float[] y) { a = Relu(x) b = MaxPool<kernel_shape = [3, 3]>(a) y = Softmax(b) }"""
@@ -59,6 +59,21 @@ def test_it_measures_keeps_and_compares(command_line: Command, model: str, tmp_p
     assert "nothing to measure: every choice is known (--again measures anew), or there is none" in again.out
     other = json.loads(command_line("tune", model, "--shape", "n=1", "--json", "--threads", "1").out)
     assert other["problems"] == report["problems"]
+
+
+@pytest.mark.parametrize("place", ["search", "compare"])
+def test_ctrl_c_after_measuring_shows_what_was_measured(
+    command_line: Command, model: str, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    def stop(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tune_command._Run, place, stop)
+    found = command_line("tune", model, "--shape", "n=2", "--json", "--threads", "1", "--whole-graph", "--budget", "1")
+    assert found.code == 130, found.err
+    report = json.loads(found.out)
+    assert (report["finished"], report["run"]) == (False, None)
+    assert report["problems"] > 0
 
 
 def test_a_table_for_people(command_line: Command, model: str) -> None:

@@ -9,10 +9,10 @@ from aicore.errors import InferenceError
 from aicore.ir import Builder, Op
 from aicore.ops.activation import Clip, Relu
 from aicore.ops.convolution import Conv
-from aicore.ops.fused_linear import ConvAct, ConvAdd, ConvAddAct, GemmAct, MatMulAdd, MatMulAddAct
+from aicore.ops.fused_linear import ConvAct, ConvAdd, ConvAddAct, GemmAct, MatMulAdd, MatMulAddAct, ScaleActConv
 from aicore.ops.matmul import Gemm
 
-FUSED = [ConvAct, ConvAdd, ConvAddAct, GemmAct, MatMulAdd, MatMulAddAct]
+FUSED = [ConvAct, ScaleActConv, ConvAdd, ConvAddAct, GemmAct, MatMulAdd, MatMulAddAct]
 
 
 @pytest.mark.parametrize(
@@ -20,6 +20,16 @@ FUSED = [ConvAct, ConvAdd, ConvAddAct, GemmAct, MatMulAdd, MatMulAddAct]
     [
         (ConvAct(Conv(), Relu()), ((1, 3, 8, 8), (4, 3, 3, 3), (4,)), ["Conv", "Relu"]),
         (ConvAct(Conv(), Clip(0.0, 6.0)), ((1, 3, 8, 8), (4, 3, 3, 3)), ["Conv", "Clip"]),
+        (
+            ScaleActConv(Relu(), Conv()),
+            ((1, 3, 8, 8), (3, 1, 1), (3, 1, 1), (4, 3, 1, 1)),
+            ["Mul", "Add", "Relu", "Conv"],
+        ),
+        (
+            ScaleActConv(Clip(0.0, 6.0), ConvAct(Conv(), Relu())),
+            ((1, 3, 8, 8), (3, 1, 1), (3, 1, 1), (4, 3, 3, 3), (4,)),
+            ["Mul", "Add", "Clip", "ConvAct"],
+        ),
         (ConvAdd(Conv()), ((1, 3, 8, 8), (4, 3, 3, 3), (1, 4, 6, 6), (4,)), ["Conv", "Add"]),
         (ConvAddAct(Conv(), Relu()), ((1, 3, 8, 8), (4, 3, 3, 3), (1, 4, 6, 6)), ["Conv", "Add", "Relu"]),
         (GemmAct(Gemm(transB=1), Relu()), ((2, 3), (4, 3), (4,)), ["Gemm", "Relu"]),

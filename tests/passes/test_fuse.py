@@ -536,7 +536,8 @@ def test_what_the_target_lacks_is_taken_apart() -> None:
     assert apart.nodes[-1].origin.rule == "decompose-unsupported"
     assert_same(graph, apart, floats(1, 3, 6, 6), tolerance=0)
     assert after(fused, DecomposeUnsupported()) is fused
-    assert after(fused, DecomposeUnsupported(), supports=lacking(ConvAddAct), budget=0).nodes == fused.nodes
+    limited = after(fused, DecomposeUnsupported(), supports=lacking(ConvAddAct), budget=0)
+    assert kinds(limited) == kinds(apart)  # programs may not run without it, so no budget holds it back
 
 
 def test_parts_are_taken_apart_too() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from aicore.ir import Builder, Graph, Value
 from aicore.ops.attention import DotProductAttention
-from aicore.ops.fused_normalization import AddNormalization
+from aicore.ops.fused_normalization import AddNormalization, AddNormalizationSum
 from aicore.passes import run_passes
 from aicore.passes.cancel_transposes import CancelTransposes
 from aicore.passes.fuse_attention import FuseAttention
@@ -260,13 +260,43 @@ def test_sums_join_normalisations() -> None:
     assert_same(graph, found, floats(2, 3, 8), floats(2, 3, 8), tolerance=1e-5)
 
 
-def test_sums_that_others_use_stay() -> None:
+def test_sums_that_others_use_are_results_too() -> None:
     op = Builder()
     x, y = op.input("x", "float32", (2, 8)), op.input("y", "float32", (2, 8))
     both = op.Add(x, y)
     graph = op.graph([x, y], {"sum": both, "y": op.LayerNormalization(both, op.constant(floats(8)))})
     found, _ = after(graph)
-    assert kinds(found) == ["Add", "LayerNormalization"]
+    assert kinds(found) == ["AddNormalizationSum"]
+    assert_same(graph, found, floats(2, 8), floats(2, 8), tolerance=1e-5)
+
+
+def test_residuals_that_are_read_again() -> None:
+    """As in a transformer that normalises before each part: every sum goes on beside its normalisation."""
+    op = Builder()
+    x = op.input("x", "float32", (2, 3, 8))
+    scale, bias, w = op.constant(floats(8)), op.constant(floats(8)), op.constant(floats(8, 8))
+    total = x
+    for _ in range(3):
+        product = op.MatMul(op.LayerNormalization(total, scale, bias, axis=-1), w)
+        total = op.Add(total, op.Add(product, bias))
+    graph = op.graph([x], {"y": op.RMSNormalization(total, scale, axis=-1)})
+    found, _ = after(graph)
+    fused = [kind for kind in kinds(found) if kind.startswith("AddNormalization")]
+    assert fused == ["AddNormalizationSum", "AddNormalizationSum", "AddNormalization"]
+    assert "Add" not in kinds(found)
+    assert_same(graph, found, floats(2, 3, 8), tolerance=1e-4)
+
+
+def test_a_sum_that_is_read_before_it_is_normalised() -> None:
+    op = Builder()
+    x, y = op.input("x", "float32", (2, 8)), op.input("y", "float32", (2, 8))
+    both = op.Add(x, y)
+    early = op.Exp(both)
+    layer = op.LayerNormalization(both, op.constant(floats(8)))
+    graph = op.graph([x, y], {"y": op.Mul(early, layer)})
+    found, _ = after(graph)
+    assert kinds(found)[0] == "AddNormalizationSum"
+    assert_same(graph, found, floats(2, 8), floats(2, 8), tolerance=1e-5)
 
 
 def test_sums_before_normalisations_with_statistics_stay() -> None:
@@ -282,9 +312,10 @@ def test_fused_sums_need_a_kernel() -> None:
     op = Builder()
     x, y = op.input("x", "float32", (2, 8)), op.input("y", "float32", (2, 8))
     graph = op.graph([x, y], {"y": op.LayerNormalization(op.Add(x, y), op.constant(floats(8)))})
-    found, ctx = after(graph, supports=lacking(AddNormalization))
+    found, ctx = after(graph, supports=lacking(AddNormalization, AddNormalizationSum))
     assert kinds(found) == ["Add", "LayerNormalization"]
     assert "no kernel for AddNormalization" in ctx.why_not("fuse-AddNormalization")
+    assert "no kernel for AddNormalizationSum" in ctx.why_not("fuse-AddNormalizationSum")
 
 
 def test_transposes_that_meet_are_read_through() -> None:

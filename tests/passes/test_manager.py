@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -21,7 +20,6 @@ from aicore.passes import (
     RulePass,
     bisect,
     close,
-    compare_times,
     default_passes,
     first_difference,
     numeric_check,
@@ -30,11 +28,12 @@ from aicore.passes import (
     run_passes,
     specialise_passes,
 )
+from aicore.passes.decompose_unsupported import DecomposeUnsupported
 from aicore.passes.fuse_linear import FuseLinear
 from aicore.passes.merge_common import MergeCommon
 from aicore.passes.remove_dead import RemoveDead
 from aicore.rewrite import Context, Rule, fuse, rule
-from tests.passes.graphs import assert_same, context, evaluate, floats, kinds, run
+from tests.passes.graphs import assert_same, context, evaluate, floats, kinds, lacking, run
 
 
 def chain(length: int = 4) -> Graph:
@@ -298,6 +297,42 @@ def test_bisect_names_pass_rule_and_match(index: int) -> None:
     assert str(culprit).startswith(f"bad: fuse-ConvAct#{index} (")
 
 
+def test_required_passes_have_numbers_and_cost_no_budget() -> None:
+    """Each fused op is taken apart and fused again, so that a required change precedes each one that may be wrong."""
+    graph = chain(6)
+    apart = DecomposeUnsupported()
+    supports = lacking(ConvAct)
+    again = rule_pass("bad", wrong_at(4))
+
+    def with_apart() -> Context:
+        return context(supports=lambda op, *types: supports(op, *types))
+
+    @dataclass(frozen=True)
+    class Fuse(RulePass):
+        """Fuses whatever the target has."""
+
+        name: ClassVar[str] = "fuse-all"
+
+        def apply(self, graph: Graph, ctx: Context) -> Graph:
+            return FuseLinear().apply(graph, Context(off=ctx.off))
+
+    @dataclass(frozen=True)
+    class Again(Pass):
+        """The wrong rule, on a target that has the kernel."""
+
+        name: ClassVar[str] = "bad"
+
+        def apply(self, graph: Graph, ctx: Context) -> Graph:
+            ctx.supports = Context().supports
+            return again.apply(graph, ctx)
+
+    passes = (Fuse(), apart, Again())
+    good = run_passes(graph, passes[:2], with_apart())[0]
+    assert kinds(good) == ["Conv", "Relu"] * 6
+    culprit = bisect(graph, passes, numbers_are(graph), with_apart)
+    assert (culprit.pass_name, culprit.rule, culprit.match, culprit.before) == ("bad", "fuse-ConvAct", 6 + 4, 4)
+
+
 def test_bisect_when_nothing_is_bad() -> None:
     graph = chain()
     assert bisect(graph, (FuseLinear(),), numbers_are(graph), context) == Culprit("", "", -1, 1)
@@ -366,47 +401,6 @@ def test_close_needs_the_same_kind() -> None:
     assert close(np.array([1, 2]), np.array([1, 2]), 0.5)
     assert not close(np.array([100]), np.array([101]), 0.5)
     assert close(np.array([1 + 1j]), np.array([1 + 1j]), 1e-6)
-
-
-# ---- A/B
-
-
-def ticking(durations: Iterator[float]) -> tuple[Any, Any, Any]:
-    """Two functions and a clock that they move."""
-    now = [0.0]
-
-    def spend(factor: float) -> None:
-        now[0] += factor * next(durations)
-
-    return (lambda: spend(1.0)), (lambda: spend(0.5)), (lambda: now[0])
-
-
-def test_a_change_that_halves_the_time_is_kept() -> None:
-    noise = iter(np.random.default_rng(0).uniform(0.9, 1.1, 100))
-    without, with_change, clock = ticking(noise)
-    result = compare_times(without, with_change, 15, clock)
-    assert result.keep
-    assert 0.4 < result.low <= result.ratio <= result.high < 0.7
-    assert str(result).endswith("15 pairs: faster")
-
-
-def test_noise_alone_keeps_nothing() -> None:
-    noise = iter(np.random.default_rng(1).uniform(0.5, 1.5, 100))
-    without, _, clock = ticking(noise)
-    result = compare_times(without, without, 15, clock)
-    assert not result.keep
-    assert "no difference beyond the noise" in str(result)
-
-
-def test_a_slower_change_is_called_slower() -> None:
-    noise = iter([1.0] * 100)
-    without, with_change, clock = ticking(noise)
-    assert "slower" in str(compare_times(with_change, without, 9, clock))
-
-
-def test_too_few_pairs() -> None:
-    with pytest.raises(AicoreError, match="5 pairs are too few"):
-        compare_times(lambda: None, lambda: None, 5)
 
 
 # ---- state

@@ -50,6 +50,14 @@ def between(body: Body, shape: tuple[Any, ...] = (2, 3, 6, 8)) -> tuple[Graph, n
     return op.graph([x], outputs), floats(*(d if isinstance(d, int) else 5 for d in shape))
 
 
+def coded(op: Builder, x: Value, scale: Any, **attributes: int) -> Value:
+    """Codes of x, and back."""
+    parameters = op.constant(scale), op.constant(np.full(np.shape(scale), 3, np.int8))
+    codes = op.QuantizeLinear(x, *parameters, **attributes)
+    found: Value = op.DequantizeLinear(codes, *parameters, **attributes)
+    return found
+
+
 def test_a_chain_as_text() -> None:
     before = parse_graph(
         """
@@ -112,6 +120,8 @@ FOLLOWING: dict[str, Body] = {
     "split channels": lambda op, x: op.ReduceSum(op.Reshape(x, shape=(0, 2, 2, 6, 8)), axes=(2,), keepdims=0),
     "depth to space": lambda op, x: op.DepthToSpace(x, blocksize=2, mode="CRD"),
     "instance norm": lambda op, x: op.InstanceNormalization(x, op.constant(floats(4)), op.constant(floats(4))),
+    "codes": lambda op, x: coded(op, x, np.float32(0.05)),
+    "codes with scales of rows": lambda op, x: coded(op, x, np.linspace(0.01, 0.1, 6, dtype=np.float32), axis=2),
     "where": lambda op, x: op.Where(op.Greater(x, op.constant(np.float32(0))), x, op.Tanh(x)),
 }
 

@@ -238,6 +238,8 @@ PROBES: list[tuple[Any, str]] = [
     (lambda: Probe(devices={"npu": 1}), "devices of a Probe is a dict; give a tuple"),
     (lambda: Probe(reason=5), "reason of a Probe is a int; give a text"),
     (lambda: Probe(reason="no", fix=7), "fix of a Probe is a int; give a text"),
+    (lambda: Probe(reason="no", notes="slow"), "notes of a Probe is 'slow'; give a tuple of texts"),
+    (lambda: Probe(reason="no", notes=(5,)), "notes of a Probe is (5,); give a tuple of texts"),
     (lambda: Probe(devices=(Unspeakable(),)), "checking what it returned raised ValueError: unspeakable"),
     (lambda: Probe(devices=(device(name=5),)), "5 is not a device's name"),
 ]

@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-KEYS = {"Enter": "\ue007", "Escape": "\ue00c", "ArrowDown": "\ue015", "ArrowUp": "\ue013", "End": "\ue010"}
+KEYS = {"Enter": "\ue007", "Escape": "\ue00c", "ArrowDown": "\ue015", "ArrowUp": "\ue013", "End": "\ue010",
+        "ArrowRight": "\ue014", "ArrowLeft": "\ue012", "Backspace": "\ue003"}  # fmt: skip
 _ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 
 

@@ -19,7 +19,7 @@ function luminance(rgb) {
   return 0.2126 * r + 0.7152 * g + 0.0722 * b;
 }
 const found = new Set();
-const texts = document.querySelectorAll("h1, h2, p, li, th button, .chip, .chip b, #matrix td, #matrix th, #matrix span, #matrix small");
+const texts = document.querySelectorAll("h1, h2, h3, p, li, dt, dd, small, label, output, button, td, tbody th, .diff span, .chip b, #matrix td, #matrix th, #matrix span, #matrix small");
 for (const element of [...texts].slice(0, 400)) {
   if (!element.innerText || !element.offsetParent) continue;
   const [a, b] = [luminance(rgba(getComputedStyle(element).color)), luminance(behind(element))];

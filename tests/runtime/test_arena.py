@@ -80,3 +80,24 @@ def test_few_blocks(count: int) -> None:
 def test_counting_pairs() -> None:
     blocks = [Block(1, 0, 1), Block(1, 1, 2), Block(1, 2, 2), Block(1, 3, 3)]
     assert arena._pairs(blocks) == 2
+
+
+def test_the_search_finds_what_neither_packing_does() -> None:
+    lines = ((5, 2, 4), (1, 3, 5), (3, 4, 6), (2, 5, 5), (4, 5, 7))
+    blocks = [Block(count * ALIGNMENT, start, end) for count, start, end in lines]
+    sizes = [block.nbytes for block in blocks]
+    by_size = sorted(range(len(blocks)), key=lambda i: -sizes[i])
+    assert arena._best_fit_by_time(blocks)[1] == 11 * ALIGNMENT
+    assert arena._into_gaps(sizes, by_size, arena._alive_together(blocks))[1] == 11 * ALIGNMENT
+    assert place(blocks)[1] == lower_bound(blocks) == 10 * ALIGNMENT
+    assert place(blocks) == place(blocks)
+
+
+@given(BLOCKS)
+def test_the_search_is_right_too(blocks: list[Block]) -> None:
+    sizes = [arena.aligned(block.nbytes) for block in blocks]
+    if not any(sizes):
+        return
+    offsets, size = arena._climb(sizes, range(len(blocks)), arena._alive_together(blocks), 0, 20)
+    assert overlaps(blocks, offsets) == []
+    assert all(offset + block.nbytes <= size for offset, block in zip(offsets, blocks, strict=True))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -16,11 +16,13 @@ import pytest
 import aicore
 import aicore.ops as ops
 from aicore.config import Config
-from aicore.errors import ConfigError
-from aicore.ir import Builder, Graph
+from aicore.errors import ConfigError, OutOfMemoryError
+from aicore.ir import Builder, Graph, Node
 from aicore.kernels import Kernel, kernel
 from aicore.plugins import PluginRegistry, hookimpl
-from aicore.tuning import Measure, Outcome, TuningStore
+from aicore.runtime import Plan
+from aicore.tuning import Measure, Outcome, TuningStore, tuner
+from aicore.tuning.repeats import Repeats
 from aicore_cpu_numpy import plugin as cpu_plugin
 from aicore_cpu_numpy.kernels import all_kernels
 
@@ -29,9 +31,14 @@ SHAPE = (64, 64)
 
 
 def neg(
-    variant: str, seconds: float = 0.0, wrong: float = 0.0, estimate: float | None = None, **options: Any
+    variant: str,
+    seconds: float = 0.0,
+    wrong: float = 0.0,
+    estimate: float | None = None,
+    where: Any = (..., -1),
+    **options: Any,
 ) -> Kernel:
-    """A negation that takes this long, and is off by `wrong` in one element."""
+    """A negation that takes this long, and is off by `wrong` in some elements."""
 
     def bind(op: ops.Neg, types: Any, constants: Any, pause: float = seconds) -> Any:
         def call(x: Array, *, out: Array) -> None:
@@ -39,7 +46,7 @@ def neg(
                 raise ValueError("no such pause")
             time.sleep(pause)
             np.negative(x, out=out)
-            out[..., -1] += wrong
+            out[where] += wrong
 
         return call
 
@@ -57,10 +64,14 @@ WRONG = neg("wrong", 0.0, wrong=1e-3, estimate=3e-6)
 RAISING = neg("raising", -1.0, estimate=4e-6)
 
 
-def registry_of(*kernels: Kernel) -> PluginRegistry:
+def registry_of(*kernels: Kernel, launch: Callable[[Plan], Any] = cpu_plugin.launch) -> PluginRegistry:
     module = ModuleType("tuned")
     module.probe = cpu_plugin.probe  # type: ignore[attr-defined]
-    module.launch = cpu_plugin.launch  # type: ignore[attr-defined]
+
+    def launch_plan(plan: Plan) -> Any:
+        return launch(plan)
+
+    module.launch = hookimpl(launch_plan, specname="launch")  # type: ignore[attr-defined]
     helpers = [k for k in all_kernels() if k.op in (ops.Expand, ops.Add)]
 
     def register_kernels() -> list[Kernel]:
@@ -134,6 +145,21 @@ def test_a_fast_kernel_with_wrong_numbers_never_wins(caplog: pytest.LogCaptureFi
     assert chosen(registry) <= {"slow", "reference"}
 
 
+def test_rows_that_repeat_hide_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in large problems: the reference computes three rows of 64; one element of one row that is wrong is found."""
+
+    def by_rows(node: Node) -> Repeats | None:
+        rows = np.concatenate([np.arange(3), np.random.default_rng(0).integers(0, 3, SHAPE[0] - 3)])
+        return Repeats({node.inputs[0]: 0}, 0, rows) if isinstance(node.op, ops.Neg) else None  # type: ignore[dict-item]
+
+    monkeypatch.setattr(tuner, "repeats_of", by_rows)
+    last = neg("last", 0.0, wrong=1e-3, estimate=3e-6, where=(-1, -1))
+    (outcome,) = negations(tune(registry_of(SLOW, FAST, last)))
+    assert outcome.record is not None
+    assert outcome.record.chosen == "neg_fast"
+    assert "1 of 4096 elements are wrong; [63, 63]" in outcome.record.refused["neg_last"]
+
+
 def test_a_wrong_default_gives_way() -> None:
     wrong = neg("wrong", 0.0, wrong=1e-3, estimate=1e-9)
     registry = registry_of(wrong, FAST)
@@ -195,6 +221,83 @@ def test_other_numbers_of_threads_are_other_problems() -> None:
     registry = registry_of(SLOW, FAST)
     tune(registry)
     assert chosen(registry, threads=64) == {"slow"}
+
+
+class TellsTimes:
+    """An executable that says how long a negation takes by the variant of its kernel, whatever it takes.
+
+    room: how many of them may prepare to be timed.
+    """
+
+    told: ClassVar[dict[str, float]] = {"slow": 1e-6, "fast": 3e-6, "reference": 2e-6}
+
+    def __init__(self, plan: Plan, ready: list[str], room: int) -> None:
+        self._inner: Any = cpu_plugin.launch(plan)
+        self._ready = ready
+        self._room = room
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def time_step(self, index: int) -> float:
+        variant = self.plan.steps[index].kernel.variant
+        if not isinstance(self.plan.steps[index].node.op, ops.Neg):
+            return 5e-6
+        if variant not in self._ready:
+            if len(self._ready) == self._room:
+                raise OutOfMemoryError("no room for more weights")
+            self._ready.append(variant)
+        return self.told.get(variant, 4e-6)
+
+
+def telling(*kernels: Kernel, room: int = 9) -> tuple[PluginRegistry, list[str]]:
+    ready: list[str] = []
+    registry = registry_of(*kernels, launch=lambda plan: TellsTimes(plan, ready, room))
+    return registry, ready
+
+
+def test_a_device_that_times_steps_itself_is_asked() -> None:
+    registry, ready = telling(FAST, SLOW)
+    (outcome,) = negations(tune(registry))
+    assert outcome.record is not None
+    assert sorted(ready) == ["fast", "reference", "slow"]
+    assert outcome.record.seconds == {"neg_slow": 1e-6, "neg_fast": 3e-6, "neg_reference": 2e-6}
+    assert outcome.record.chosen == outcome.record.default == "neg_slow"
+
+
+def test_wrong_numbers_are_found_before_a_device_times_them() -> None:
+    registry, ready = telling(SLOW, WRONG)
+    (outcome,) = negations(tune(registry))
+    assert "wrong" not in ready
+    assert outcome.record is not None
+    assert set(outcome.record.refused) == {"neg_wrong"}
+
+
+def test_estimates_far_off_are_tried_only_among_the_first() -> None:
+    """Eight whatever they say; of the others those near the default, and those that have none."""
+    far = [neg(f"far{i}", estimate=(100 + i) * 1e-6) for i in range(9)]
+    registry, ready = telling(SLOW, *far, FAST, room=20)
+    (outcome,) = negations(tune(registry))
+    assert outcome.timed == 9
+    assert sorted(ready) == sorted(["slow", "fast", *(f"far{i}" for i in range(6)), "reference"])
+    near = [neg(f"near{i}", estimate=(1 + i / 20) * 1e-6) for i in range(9)]
+    registry, ready = telling(SLOW, *near, FAST, room=20)
+    (outcome,) = negations(tune(registry))
+    assert sorted(ready) == sorted(["slow", *(f"near{i}" for i in range(9)), "reference"])
+
+
+def test_candidates_for_which_there_is_no_room_are_left_out() -> None:
+    registry, ready = telling(SLOW, FAST, room=2)
+    (outcome,) = negations(tune(registry))
+    assert outcome.record is not None
+    assert sorted(outcome.record.seconds) == ["neg_fast", "neg_slow"] == sorted(f"neg_{name}" for name in ready)
+    assert outcome.record.refused == {}
+
+
+def test_without_any_room_there_is_no_record() -> None:
+    (outcome,) = negations(tune(telling(SLOW, FAST, room=0)[0]))
+    assert outcome.record is None
+    assert outcome.reason == "there is no room to try it: no room for more weights"
 
 
 def test_ctrl_c_keeps_what_was_learnt() -> None:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError, EncodeError
 
 from aicore.errors import ModelError, UnsupportedError
-from aicore.frontends.onnx.exporter import OLDEST_OPSET, export_model
 from aicore.frontends.onnx.importer import import_model
 from aicore.frontends.onnx.read import SIZE_LIMIT, Source, read_model
 from aicore.ir import Graph, Op
+from aicore.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from aicore.frontends.onnx.exporter import OLDEST_OPSET, export_model
 
 
 def load_model(source: Source, *, extra_ops: Iterable[type[Op]] = (), overridable: Collection[str] = ()) -> Graph:
@@ -39,6 +43,8 @@ def save_model(graph: Graph, path: str | os.PathLike[str], opset: int | None = N
 
     Raises UnsupportedError as `export_model` does, and for a model that is too large for one protobuf.
     """
+    from aicore.frontends.onnx.exporter import export_model
+
     model = export_model(graph, opset)
     size = model.ByteSize()
     if size > SIZE_LIMIT:
@@ -47,3 +53,6 @@ def save_model(graph: Graph, path: str | os.PathLike[str], opset: int | None = N
 
 
 __all__ = ["OLDEST_OPSET", "Source", "export_model", "load_model", "save_model"]
+
+_EXPORTER = "aicore.frontends.onnx.exporter"
+__getattr__ = lazy_names(__name__, {"OLDEST_OPSET": _EXPORTER, "export_model": _EXPORTER})  # reading needs neither

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from onnx import TensorProto
-
+from aicore.frontends.onnx.protos import TensorProto
 from aicore.ir import DTYPES
 
 _OWN_NAMES = {

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from onnx import AttributeProto
-
 from aicore.errors import ModelError
+from aicore.frontends.onnx.protos import AttributeProto
 from aicore.frontends.onnx.texts import text
 from aicore.records import dataclass
 

@@ -6,10 +6,9 @@ import itertools
 import logging
 from collections.abc import Sequence
 
-from onnx import ValueInfoProto
-
 from aicore.errors import ModelError
 from aicore.frontends.onnx._elements import CONSTRAINT_OF
+from aicore.frontends.onnx.protos import ValueInfoProto
 from aicore.frontends.onnx.schema import Signature
 from aicore.frontends.onnx.typing import declared_type
 from aicore.frontends.onnx.validate import CheckedNode

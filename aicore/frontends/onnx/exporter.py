@@ -5,14 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import onnx
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
+from onnx.helper import OP_SET_ID_VERSION_MAP
 
 from aicore.errors import UnsupportedError
 from aicore.frontends.onnx.attributes import Attribute, encode
 from aicore.frontends.onnx.fields import Written, check_types, written_fields
 from aicore.frontends.onnx.metadata import write_metadata
 from aicore.frontends.onnx.names import Names
+from aicore.frontends.onnx.protos import (
+    IR_VERSION,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    ValueInfoProto,
+    defs,
+)
 from aicore.frontends.onnx.schema import Signature, signature
 from aicore.frontends.onnx.tensor_protos import tensor_proto
 from aicore.frontends.onnx.typing import type_proto
@@ -31,7 +39,7 @@ def export_model(graph: Graph, opset: int | None = None) -> ModelProto:
     Fused ops are written as their parts, ops of plugins that have none as nodes of their domain.
     Raises UnsupportedError, naming the node, for what ONNX, or that opset of it, cannot express.
     """
-    newest = onnx.defs.onnx_opset_version()
+    newest = defs.onnx_opset_version()
     if opset is not None and not OLDEST_OPSET <= opset <= newest:
         raise UnsupportedError(f"models are written with opset {OLDEST_OPSET} to {newest}, not {opset}")
     return _Exporter(opset or newest).model(graph)
@@ -46,8 +54,9 @@ class _Exporter:
         self._opset = opset
 
     def model(self, graph: Graph) -> ModelProto:
-        is_newest = self._opset == onnx.defs.onnx_opset_version()
-        version = onnx.IR_VERSION if is_newest else onnx.helper.OP_SET_ID_VERSION_MAP["ai.onnx", self._opset]
+        version = (
+            IR_VERSION if self._opset == defs.onnx_opset_version() else OP_SET_ID_VERSION_MAP["ai.onnx", self._opset]
+        )
         model = ModelProto(ir_version=version, producer_name="aicore")
         self._fill(model.graph, graph, {})
         model.graph.initializer.extend(self._initializers)
@@ -117,7 +126,7 @@ class _Exporter:
             self._control_flow(proto, node)
         else:
             schema = self._schema(op)
-            if schema is not None and self._opset < onnx.defs.onnx_opset_version():
+            if schema is not None and self._opset < defs.onnx_opset_version():
                 check_types(node, schema, self._opset)
             written = written_fields(node, schema, self._names.of(node.outputs[0]))
             self._operands(proto, node, written)

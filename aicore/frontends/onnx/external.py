@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto
 
 from aicore.errors import ModelError
+from aicore.frontends.onnx.protos import TensorProto
 from aicore.frontends.onnx.texts import texts
 
 _KEYS = frozenset({"location", "offset", "length", "checksum"})

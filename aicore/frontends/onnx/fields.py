@@ -6,11 +6,11 @@ from dataclasses import fields
 from typing import Any
 
 import numpy as np
-from onnx import defs
 
 from aicore.errors import UnsupportedError
 from aicore.frontends.onnx._elements import CONSTRAINT_OF, NUMBER_OF
 from aicore.frontends.onnx.attributes import Attribute
+from aicore.frontends.onnx.protos import defs
 from aicore.frontends.onnx.schema import Signature, signature
 from aicore.frontends.onnx.tensor_protos import tensor_proto
 from aicore.ir import Buffer, Node, Value, constant_value, numpy_dtype

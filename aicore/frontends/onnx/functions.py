@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from google.protobuf.message import DecodeError
-from onnx import FunctionProto, NodeProto, TypeProto, defs
 
 from aicore.errors import UnsupportedError
 from aicore.frontends.onnx.attributes import encode
+from aicore.frontends.onnx.protos import FunctionProto, NodeProto, TypeProto, defs
 from aicore.frontends.onnx.typing import type_proto
 from aicore.frontends.onnx.validate import CheckedNode
 from aicore.ir import Value

@@ -6,8 +6,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from onnx import FunctionProto, ValueInfoProto
-
 from aicore.errors import AicoreError, InferenceError, ModelError, UnsupportedError
 from aicore.frontends.onnx.attributes import Attribute, Reference, decode
 from aicore.frontends.onnx.checks import check_declared, check_operand_types
@@ -17,6 +15,7 @@ from aicore.frontends.onnx.external import ExternalData
 from aicore.frontends.onnx.functions import schema_function
 from aicore.frontends.onnx.metadata import read_metadata, read_state
 from aicore.frontends.onnx.order import in_order
+from aicore.frontends.onnx.protos import FunctionProto, ValueInfoProto
 from aicore.frontends.onnx.read import ModelFile, domain_name, opset_versions
 from aicore.frontends.onnx.scope import Scope, name_outputs
 from aicore.frontends.onnx.texts import text, texts

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-import onnx
-
 from aicore.errors import ModelError
+from aicore.frontends.onnx.protos import ModelProto
 from aicore.ir import Graph
 
 PROPERTY = "property:"
@@ -24,7 +23,7 @@ _OVERRIDABLE_SINCE = 4
 _TEXTS = ("producer_name", "producer_version", "domain")
 
 
-def read_metadata(model: onnx.ModelProto) -> dict[str, str]:
+def read_metadata(model: ModelProto) -> dict[str, str]:
     """The texts of a model; those that it leaves empty are left out.
 
     Keys: producer_name, producer_version, domain, description, graph_name, graph_description, model_version,
@@ -58,7 +57,7 @@ def overridable_names(metadata: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(json.loads(metadata.get(OVERRIDABLE, "[]")))
 
 
-def read_state(model: onnx.ModelProto) -> tuple[tuple[str, str], ...]:
+def read_state(model: ModelProto) -> tuple[tuple[str, str], ...]:
     """The state pairs that write_metadata left in a model; none for models of other producers."""
     text = next((prop.value for prop in model.metadata_props if prop.key == _STATE), "[]")
     try:
@@ -67,7 +66,7 @@ def read_state(model: onnx.ModelProto) -> tuple[tuple[str, str], ...]:
         raise ModelError(f"the property {_STATE!r} is damaged: {text[:80]!r}") from error
 
 
-def write_metadata(graph: Graph, model: onnx.ModelProto) -> None:
+def write_metadata(graph: Graph, model: ModelProto) -> None:
     """The reverse; versions are the writer's own affair, except the model's."""
     metadata = graph.metadata
     for name in _TEXTS:

@@ -6,14 +6,14 @@ import os
 from pathlib import Path
 from typing import TypeAlias
 
-import onnx
 from google.protobuf.message import DecodeError
 
 from aicore.errors import ModelError, UnsupportedError
+from aicore.frontends.onnx.protos import IR_VERSION, ModelProto, defs
 from aicore.frontends.onnx.texts import text
 from aicore.records import dataclass
 
-Source: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview | onnx.ModelProto"
+Source: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview | ModelProto"
 
 SIZE_LIMIT = (1 << 31) - 1
 """Bytes of a protobuf; the format allows no more. Larger models keep their weights in external data."""
@@ -31,7 +31,7 @@ class ModelFile:
     opsets: version of each domain that the model imports; the standard one is the empty text.
     """
 
-    proto: onnx.ModelProto
+    proto: ModelProto
     folder: Path | None
     opsets: dict[str, int]
 
@@ -42,7 +42,7 @@ def read_model(source: Source) -> ModelFile:
     Raises ModelError for a file that is missing, too large or no ONNX model; UnsupportedError for a version of the
     format or of the standard operators that is too old or too new. TypeError for any other kind of source.
     """
-    if isinstance(source, onnx.ModelProto):
+    if isinstance(source, ModelProto):
         return _checked(source, None, "the model")
     if isinstance(source, bytes | bytearray | memoryview):
         return _checked(_parse(bytes(source), "the given bytes"), None, "the given bytes")
@@ -68,26 +68,26 @@ def _content(path: Path) -> bytes:
         raise ModelError(f"{str(path)!r}: cannot be read: {error}") from error
 
 
-def _parse(content: bytes, what: str) -> onnx.ModelProto:
+def _parse(content: bytes, what: str) -> ModelProto:
     if not content:
         raise ModelError(f"{what}: is empty")
     if len(content) > SIZE_LIMIT:
         raise ModelError(f"{what}: is larger than a protobuf can be ({SIZE_LIMIT} bytes)")
     try:
-        model: onnx.ModelProto = onnx.ModelProto.FromString(content)
+        model: ModelProto = ModelProto.FromString(content)
         return model
     except (DecodeError, UnicodeDecodeError) as error:
         raise ModelError(f"{what}: is no ONNX model, or is damaged: {error}") from error
 
 
-def _checked(proto: onnx.ModelProto, folder: Path | None, what: str) -> ModelFile:
+def _checked(proto: ModelProto, folder: Path | None, what: str) -> ModelFile:
     if not proto.HasField("graph"):
         raise ModelError(f"{what}: is no ONNX model: it holds no graph")
     if not proto.HasField("ir_version"):
         raise ModelError(f"{what}: is no ONNX model: it has no IR version")
-    if not _OLDEST_IR <= proto.ir_version <= onnx.IR_VERSION:
+    if not _OLDEST_IR <= proto.ir_version <= IR_VERSION:
         raise UnsupportedError(
-            f"{what}: IR version {proto.ir_version} is outside {_OLDEST_IR} to {onnx.IR_VERSION}, "
+            f"{what}: IR version {proto.ir_version} is outside {_OLDEST_IR} to {IR_VERSION}, "
             "the versions that this installation of onnx can read"
         )
     return ModelFile(proto, folder, opset_versions(proto.opset_import, what))
@@ -108,7 +108,7 @@ def opset_versions(imports: object, what: str) -> dict[str, int]:
             raise ModelError(f"{what}: imports versions {found[domain]} and {entry.version} of {domain or 'ai.onnx'!r}")
     if not found:
         raise ModelError(f"{what}: imports no operator set")
-    newest = onnx.defs.onnx_opset_version()
+    newest = defs.onnx_opset_version()
     if "" in found and found[""] > newest:
         raise UnsupportedError(f"{what}: opset {found['']} is not among 1 to {newest}, which the installed onnx knows")
     return found

@@ -5,9 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from onnx import defs
-
 from aicore.frontends.onnx.attributes import Attribute, decode
+from aicore.frontends.onnx.protos import defs
 from aicore.records import dataclass
 
 

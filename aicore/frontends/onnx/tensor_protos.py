@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto
 
 from aicore.frontends.onnx._elements import NUMBER_OF
+from aicore.frontends.onnx.protos import TensorProto
 from aicore.ir import dtype_name
 
 

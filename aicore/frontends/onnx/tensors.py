@@ -7,11 +7,11 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from onnx import SparseTensorProto, TensorProto
 
 from aicore.errors import ModelError, UnsupportedError
 from aicore.frontends.onnx._elements import NAME_OF, type_text
 from aicore.frontends.onnx.external import ExternalData
+from aicore.frontends.onnx.protos import SparseTensorProto, TensorProto
 from aicore.ir import numpy_dtype
 
 DENSE_LIMIT = 1 << 28

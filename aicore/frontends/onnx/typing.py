@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from onnx import TypeProto, ValueInfoProto
-
 from aicore.errors import ModelError, UnsupportedError
 from aicore.frontends.onnx._elements import NAME_OF, NUMBER_OF, type_text
+from aicore.frontends.onnx.protos import TypeProto, ValueInfoProto
 from aicore.frontends.onnx.texts import text
 from aicore.ir import Dim, TensorType, Value, is_unknown, symbol, symbols, unknown
 

@@ -9,11 +9,17 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import field
 
-from onnx import FunctionProto, GraphProto, NodeProto, SparseTensorProto, TensorProto, ValueInfoProto
-
 from aicore.errors import ModelError, UnsupportedError
 from aicore.frontends.onnx.attributes import Attribute, decode
 from aicore.frontends.onnx.order import in_order
+from aicore.frontends.onnx.protos import (
+    FunctionProto,
+    GraphProto,
+    NodeProto,
+    SparseTensorProto,
+    TensorProto,
+    ValueInfoProto,
+)
 from aicore.frontends.onnx.read import CONVERTED_SINCE, domain_name
 from aicore.frontends.onnx.schema import Signature, is_known, signature
 from aicore.frontends.onnx.texts import text, texts

@@ -15,7 +15,7 @@ import numpy as np
 
 from aicore.errors import ExecutionError, UnsupportedError
 from aicore.ir import as_tuple, numpy_dtype
-from aicore.runtime import Plan, Step, Storage, type_of, using_threads
+from aicore.runtime import Plan, Step, StepTime, Storage, type_of, using_threads
 from aicore.testing.fake_gpu.device import Array, FakeDevice
 from aicore.testing.fake_gpu.memory import FakeArray
 from aicore.testing.fake_gpu.stream import Stream
@@ -67,14 +67,19 @@ class FakeExecutable:
 
     def profile(self, inputs: Sequence[Any]) -> tuple[list[FakeArray], list[float]]:
         """As `run`, launch by launch instead of by replay, with the seconds of each."""
+        results, times = self.step_times(inputs)
+        return results, [taken.device for taken in times]
+
+    def step_times(self, inputs: Sequence[Any]) -> tuple[list[FakeArray], list[StepTime]]:
+        """See `aicore.runtime.ClocksApart`: the stream's thread stands for the device."""
         self._device.synchronize()
         given = [self._device.check(array) for array in inputs]
         self._guard_shapes(given)
         results = [self._device.empty(self.plan.buffers[output.buffer].type) for output in self.plan.outputs]
-        seconds: list[float] = []
+        times: list[StepTime] = []
         capture = self._lease()
-        capture.stream.submit(partial(self._replay, capture, given, results, seconds)).finish()
-        return results, seconds
+        capture.stream.submit(partial(self._replay, capture, given, results, times)).finish()
+        return results, times
 
     def release(self) -> None:
         """Free the captures, with their memory, that no run is using."""
@@ -100,7 +105,7 @@ class FakeExecutable:
         capture: _Capture,
         inputs: Sequence[FakeArray],
         results: Sequence[FakeArray],
-        seconds: list[float] | None = None,
+        times: list[StepTime] | None = None,
     ) -> None:
         """Runs on the stream's thread."""
         try:
@@ -109,10 +114,10 @@ class FakeExecutable:
                 fixed[...] = self._device.bytes(given)
             with self._around(), using_threads(self._threads), np.errstate(all="ignore"):
                 for launch in capture.launches:
-                    start = time.perf_counter()
-                    launch()
-                    if seconds is not None:
-                        seconds.append(time.perf_counter() - start)
+                    if times is None:
+                        launch()
+                    else:
+                        times.append(_timed(launch))
             for result, source in zip(results, capture.outputs, strict=True):
                 self._device.bytes(result)[...] = source
             with self._lock:
@@ -120,6 +125,15 @@ class FakeExecutable:
                 self.replays += 1
         finally:
             self._idle.append(capture)
+
+
+def _timed(launch: Callable[[], None]) -> StepTime:
+    """Two clocks, one inside the other, as a host's clock and the events of a device are."""
+    start = time.perf_counter()
+    began = time.perf_counter()
+    launch()
+    computed = time.perf_counter() - began
+    return StepTime(start, time.perf_counter() - start, computed)
 
 
 class _Capture:

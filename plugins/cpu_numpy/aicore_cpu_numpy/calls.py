@@ -3,6 +3,8 @@
 What a kernel's `bind` returns may have a method `place(*inputs, out=..., workspace=...) -> callable()`. It is called
 once for arrays that are the same in every run, those of an arena, so that views of them are made once; calling the
 bound function itself must do the same as calling what `place` returns.
+Where other arrays are among them, those of the program's inputs and outputs, only the workspace stays the same. It may
+have a method `prepare(workspace) -> callable(*inputs, out=...)` for that, called once for each arena.
 """
 
 from __future__ import annotations
@@ -120,7 +122,9 @@ def _writing(bound: BoundStep, arena: Arena) -> Call:
         place = getattr(function, "place", None) or partial(partial, function)
         whole = place(*arrays, out=results[0] if len(results) == 1 else results, **options)
         return lambda _: whole()
-    function = partial(function, **options) if options else function
+    if options:
+        prepare = getattr(function, "prepare", None)
+        function = partial(function, **options) if prepare is None else prepare(**options)
     if len(outputs) == 1:
         output = outputs[0]
         if len(inputs) > 1 and None not in inputs:

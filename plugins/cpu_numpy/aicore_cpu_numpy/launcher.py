@@ -11,7 +11,7 @@ import numpy as np
 
 from aicore.errors import ExecutionError
 from aicore.ir import numpy_dtype
-from aicore.runtime import Plan, Storage, using_threads
+from aicore.runtime import Plan, StepTime, Storage, using_threads
 from aicore_cpu_numpy.arena import Arena, Array, Environment
 from aicore_cpu_numpy.calls import BoundStep, Call, bind_step
 from aicore_cpu_numpy.workers import single_threaded_blas
@@ -45,15 +45,20 @@ class CpuExecutable:
 
     def profile(self, inputs: Sequence[Array]) -> tuple[list[Array], list[float]]:
         """As `run`, and the seconds that each step took."""
-        seconds: list[float] = []
-        return self._execute(inputs, None, seconds), seconds
+        results, times = self.step_times(inputs)
+        return results, [taken.device for taken in times]
+
+    def step_times(self, inputs: Sequence[Array]) -> tuple[list[Array], list[StepTime]]:
+        """See `aicore.runtime.ClocksApart`: here the device is the host."""
+        times: list[StepTime] = []
+        return self._execute(inputs, None, times), times
 
     def release(self) -> None:
         """Free the arenas that no run is using."""
         self._idle.clear()
 
     def _execute(
-        self, inputs: Sequence[Array], outputs: Sequence[Array] | None, seconds: list[float] | None
+        self, inputs: Sequence[Array], outputs: Sequence[Array] | None, times: list[StepTime] | None
     ) -> list[Array]:
         with using_threads(self.plan.threads):
             lease = self._lease()
@@ -64,10 +69,10 @@ class CpuExecutable:
                 using_threads(self.plan.threads),
                 np.errstate(all="ignore"),
             ):  # kernels follow IEEE 754: a division by zero is an infinity
-                if seconds is None:
+                if times is None:
                     self._loop(lease.calls, environment)
                 else:
-                    self._loop([_timed(call, seconds) for call in lease.calls], environment)
+                    self._loop([_timed(call, times) for call in lease.calls], environment)
             with self._lock:  # for one addition, never while a kernel runs
                 self._steps_run += len(lease.calls)
             return self._leave(environment, results, outputs)
@@ -164,10 +169,11 @@ def _aliases(plan: Plan) -> dict[int, list[tuple[int, tuple[int, ...]]]]:
     return found
 
 
-def _timed(call: Call, seconds: list[float]) -> Call:
+def _timed(call: Call, times: list[StepTime]) -> Call:
     def timed(environment: Environment) -> None:
         start = time.perf_counter()
         call(environment)
-        seconds.append(time.perf_counter() - start)
+        taken = time.perf_counter() - start
+        times.append(StepTime(start, taken, taken))
 
     return timed

@@ -135,6 +135,40 @@ def test_a_placed_call_may_be_repeated_and_reads_its_inputs_anew(cls: type[Any],
     compare(with_constant_weights(sample.op, operands, twice=True), reference(sample.op, operands), "float64")
 
 
+@pytest.mark.parametrize("cls", LAYERS)
+@pytest.mark.parametrize("constant", [True, False])
+def test_what_is_prepared_for_a_workspace_takes_other_arrays_each_time(
+    cls: type[Any], constant: bool, reference: Run
+) -> None:
+    """As inputs and outputs of a program do."""
+    op, rng, rows = cls(), np.random.default_rng(1), cls.gates * 6
+    w, r, b = (rng.standard_normal(shape) / 2 for shape in ((1, rows, 5), (1, rows, 6), (1, 2 * rows)))
+    kernel = KERNELS[cls]
+    types = [TensorType("float64", shape) for shape in ((4, 1, 5), w.shape, r.shape, b.shape)]
+    assert kernel.bind is not None
+    assert kernel.workspace is not None
+    bound: Any = kernel.bind(op, types, [None, w, r, b] if constant else [None] * 4)
+    run = bound.prepare(workspace=np.full(kernel.workspace(op, *types), 255, np.uint8))
+    for _ in range(2):
+        x = rng.standard_normal((4, 1, 5))
+        out = (np.full((4, 1, 1, 6), np.nan), *(np.full((1, 1, 6), np.nan) for _ in range(op.states)))
+        run(x, w, r, b, out=out)
+        compare(out, reference(op, [x, w, r, b]), "float64")
+
+
+@pytest.mark.parametrize("cls", [GRU, LSTM])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_gates_that_are_shut_or_open_all_the_way(cls: type[Any], batch: int, run_kernel: Run, reference: Run) -> None:
+    """Biases of -200 and 200 overflow exp in float32, on either side, with weights that are packed negated or not."""
+    rng, rows = np.random.default_rng(2), cls.gates * 3
+    operands = [rng.standard_normal(shape) for shape in ((2, batch, 4), (1, rows, 4), (1, rows, 3))]
+    bias = np.resize([-200.0, 200.0, 0.0, -30.0, 30.0], (1, 2 * rows))
+    narrow = [a.astype(np.float32) for a in (*operands, bias)]
+    wanted = reference(cls(), widened(narrow))
+    compare(with_constant_weights(cls(), narrow), wanted, "float32")
+    compare(run_kernel(KERNELS[cls], cls(), narrow), wanted, "float32")
+
+
 SPECIAL = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 200.0, -200.0, 1.0, -1.0, 0.3, 0.99, 1.01])
 
 
@@ -147,7 +181,7 @@ def test_activations(name: str, dtype: str, reference: Run, run_kernel: Run) -> 
     x = np.concatenate([SPECIAL, np.linspace(-5, 5, 41)]).astype(dtype).reshape(1, -1, 1)
     one, zero = np.ones((1, 1, 1), dtype), np.zeros((1, 1, 1), dtype)
     compare(run_kernel(KERNELS[RNN], op, [x, one, zero]), reference(op, widened([x, one, zero])), dtype)
-    assert set(_gates.FORMULAS) == set(ACTIVATION_DEFAULTS)
+    assert {*_gates.PLAIN, *_gates.FORMULAS} == set(ACTIVATION_DEFAULTS)
 
 
 @pytest.mark.parametrize("batch", [1, 2, 4, 5, 40])

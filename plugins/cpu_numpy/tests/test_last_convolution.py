@@ -16,7 +16,7 @@ from aicore.ir import Builder, Op, TensorType, numpy_dtype, symbol
 from aicore.kernels import Kernel
 from aicore.ops.activation import Clip, Gelu, HardSigmoid, HardSwish, LeakyRelu, Relu, Sigmoid, Swish, Tanh
 from aicore.ops.convolution import Conv
-from aicore.ops.fused_linear import ConvAct, ConvAdd, ConvAddAct
+from aicore.ops.fused_linear import ConvAct, ConvAdd, ConvAddAct, ScaleActConv
 from aicore.ops.layout import ChannelsLast
 from aicore.runtime import using_threads
 from aicore_cpu_numpy.fast import last_convolution
@@ -28,6 +28,7 @@ Run = Callable[..., Any]
 
 TOLERANCE = {"float32": 2e-5, "float64": 1e-12}
 ACTIVATIONS = (Relu(), Clip(-0.5, 0.75), LeakyRelu(0.2), HardSwish(), HardSigmoid(), Sigmoid(), Swish(2.0), Tanh())
+BEFORE = (Relu(), Clip(-0.5, 0.75), HardSigmoid(), Sigmoid(), Tanh())
 VARIANTS = ("gemm", "im2col", "shifted", "depthwise")
 
 
@@ -175,6 +176,53 @@ def test_any_geometry(
                 np.testing.assert_allclose(got, expected, 1e-12, 1e-12, err_msg=f"{variant} {chosen}")
 
 
+@st.composite
+def scaled_products(draw: Any) -> tuple[ChannelsLast, list[Array | None]]:
+    """A 1x1 convolution of an image that is scaled, shifted and bounded first, with operands."""
+    spatial = draw(st.lists(st.integers(1, 9), min_size=1, max_size=3))
+    images, group = draw(st.sampled_from([0, 1, 1, 2, 3])), draw(st.integers(1, 3))
+    channels, maps = draw(st.integers(1, 40)), draw(st.integers(1, 6))
+    rng = np.random.default_rng(draw(st.integers(0, 99)))
+    ones = (1,) * len(spatial)
+    numbers = (group * channels, *ones)
+    shapes = [(images, *spatial, group * channels), numbers, numbers, (group * maps, channels, *ones)]
+    shapes += [(group * maps,)] if draw(st.booleans()) else []
+    before, after = draw(st.sampled_from(BEFORE)), draw(st.sampled_from([None, *ACTIVATIONS]))
+    conv = Conv(group=group)
+    op = ScaleActConv(before, conv if after is None else ConvAct(conv, after))
+    return ChannelsLast(op, len(spatial) + 2), [rng.standard_normal(shape) for shape in shapes]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    case=scaled_products(),
+    workers=st.sampled_from([1, 2, 3]),
+    block=st.sampled_from([1, 60, 300, 1 << 15]),
+    split=st.sampled_from(["rows", "maps"]),
+    constant=st.sampled_from([(), (1,), (2, 3), (1, 2, 3, 4)]),
+)
+def test_any_scaled_product(
+    reference: Run, case: Any, workers: int, block: int, split: str, constant: tuple[int, ...]
+) -> None:
+    op, arrays = case
+    with pytest.MonkeyPatch.context() as patch, using_threads(workers):
+        patch.setattr("aicore_cpu_numpy.fast._last_products.PARALLEL", 0.0)  # small as they are
+        patch.setattr(last_convolution, "_made", last_convolution._made.__wrapped__)
+        got = compute(found("gemm", ScaleActConv), op, arrays, constant, block=block, split=split)
+    np.testing.assert_allclose(got, wanted(reference, op, arrays), 1e-12, 1e-12)
+
+
+def test_scaling_by_hand() -> None:
+    """2 * relu(3 x - 1) - relu(-2 x + 1) of two channels: NaN and infinity times zero are NaN, where they stand."""
+    x = np.array([[[1, 1], [0, -2], [-1, np.inf], [np.nan, 0]]], "float32")
+    op = ChannelsLast(ScaleActConv(Relu(), Conv()), 3)
+    scale, shift, w = (np.array(each, "float32") for each in ([[3], [-2]], [[-1], [1]], [[[2], [-1]]]))
+    got = compute(found("gemm", ScaleActConv), op, [x, scale, shift, w])
+    np.testing.assert_array_equal(got.reshape(-1), [4, -5, 0, np.nan])
+    got = compute(found("gemm", ScaleActConv), op, [x, scale * np.array([[1], [0]], "float32"), shift, w])
+    np.testing.assert_array_equal(got.reshape(-1), [3, -1, np.nan, np.nan])
+
+
 def test_each_variant_meets_some_geometries() -> None:
     """So that the test above compares what it seems to."""
     met = dict.fromkeys(VARIANTS, 0)
@@ -263,6 +311,9 @@ def test_images_that_are_no_rows_are_refused() -> None:
         as_rows(every_other)
 
 
+SCALED = ((1, 5, 5, 2), (2, 1, 1), (2, 1, 1), (3, 2, 1, 1))
+
+
 @pytest.mark.parametrize(
     ("variant", "op", "shapes", "message"),
     [
@@ -275,6 +326,12 @@ def test_images_that_are_no_rows_are_refused() -> None:
         ("shifted", Conv(pads=(2, 2, 2, 2)), ((1, 1, 1, 2), (4, 2, 2, 2)), "no window has outside"),
         ("im2col", ConvAct(Conv(), Gelu()), ((1, 5, 5, 2), (3, 2, 3, 3)), "no form of Gelu in blocks"),
         ("im2col", ConvAdd(Conv()), ((1, 5, 5, 2), (3, 2, 3, 3), (1, 3, 3, 1)), "of the output's shape only"),
+        ("gemm", ScaleActConv(Relu(), Conv()), (*SCALED[:3], (3, 2, 3, 3)), "needs a 1x1 kernel"),
+        ("gemm", ScaleActConv(LeakyRelu(0.2), Conv()), SCALED, "cannot do LeakyRelu in place"),
+        ("gemm", ScaleActConv(Gelu(), Conv()), SCALED, "no form of Gelu in blocks"),
+        ("gemm", ScaleActConv(Relu(), ConvAct(Conv(), Gelu())), SCALED, "no form of Gelu in blocks"),
+        ("gemm", ScaleActConv(Relu(), Conv()), (SCALED[0], (), *SCALED[2:]), "by one number per channel"),
+        ("gemm", ScaleActConv(Relu(), Conv()), (*SCALED[:2], (5, 1), SCALED[3]), "by one number per channel"),
         ("im2col", Conv(), ((symbol("n"), 5, 5, 2), (3, 2, 3, 3)), "known in numbers"),
     ],
     ids=str,

@@ -354,6 +354,43 @@ def test_arrays_of_the_arena_are_placed_once_and_settings_reach_bind() -> None:
     assert [one.placed for one in made] == [1, 0]
 
 
+class _Prepared:
+    """A bound negation by way of its workspace, which notes the workspaces that it was prepared for."""
+
+    def __init__(self) -> None:
+        self.prepared: list[Array] = []
+
+    def __call__(self, x: Array, *, out: Array, workspace: Array) -> None:
+        raise AssertionError("the launcher prepares it first")
+
+    def prepare(self, workspace: Array) -> Callable[..., None]:
+        self.prepared.append(workspace)
+
+        def run(x: Array, *, out: Array) -> None:
+            room = workspace.view(x.dtype).reshape(x.shape)
+            np.negative(x, out=room)
+            np.copyto(out, room)
+
+        return run
+
+
+def test_a_kernel_is_prepared_once_for_the_workspace_of_each_arena() -> None:
+    bound = _Prepared()
+
+    @kernel(ops.Neg, device="cpu", variant="prepared", workspace=lambda op, x: 24, bind=lambda *_: bound)
+    def negate(op: ops.Neg, x: Array, *, out: Array, workspace: Array) -> None:
+        raise AssertionError("bind takes its place")
+
+    executable = CpuExecutable(plan_of(one(lambda b, x: b.Neg(x)), negate))
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    for factor in (1, 2, 3):
+        np.testing.assert_array_equal(executable.run([factor * x])[0], -factor * x)
+    assert [len(workspace) for workspace in bound.prepared] == [24]
+    executable.release()
+    np.testing.assert_array_equal(executable.run([x])[0], -x)
+    assert [len(workspace) for workspace in bound.prepared] == [24, 24]
+
+
 def test_what_bind_returns_must_be_a_function() -> None:
     odd = kernel(ops.Neg, device="cpu", variant="odd", bind=lambda *args: 5)(neg_out.function)
     with pytest.raises(ExecutionError, match="kernel neg_odd: its bind returned int; the CPU runs functions"):

@@ -15,7 +15,7 @@ from aicore.ir import Builder, Op, Sample, TensorType, as_tuple, dtype_name, num
 from aicore.kernels import Kernel
 from aicore.ops.activation import HardSwish, Relu
 from aicore.ops.convolution import Conv
-from aicore.ops.fused_linear import ConvAct, ConvAdd, ConvAddAct
+from aicore.ops.fused_linear import ConvAct, ConvAdd, ConvAddAct, ScaleActConv
 from aicore.ops.layout import ChannelsLast
 from aicore.plugins import PluginRegistry
 from aicore.runtime import using_threads
@@ -104,6 +104,12 @@ def convolutions(rng: np.random.Generator) -> Iterator[Sample]:
             inner = ConvAct(conv, activation)
         constant = (1, len(inputs) - 1)
         yield Sample(ChannelsLast(inner, 4), inputs, constant, f"{kind} {follow}")
+    for group, linear in itertools.product((1, 2), (lambda conv: conv, lambda conv: ConvAct(conv, HardSwish()))):
+        shapes = (2, 18, 13, 24), (24, 1, 1), (24, 1, 1), (20, 24 // group, 1, 1), (20,)
+        inputs = tuple(rng.normal(size=shape).astype(np.float32) for shape in shapes)
+        for known in range(1, 5), range(0):
+            op = ChannelsLast(ScaleActConv(Relu(), linear(Conv(group=group))), 4)
+            yield Sample(op, inputs, tuple(known), f"scaled, {group} groups, {len(known)} constants")
 
 
 CASES = list(cases())

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 class CudaError(RuntimeError):
     """A call of CUDA that failed.
 
@@ -76,6 +78,9 @@ def order(device: int, earlier: int, later: int) -> None:
 
 def device_of(address: int) -> int:
     """The device whose memory this is; -1 for memory that no device has."""
+
+def addresses_of(arrays: Sequence[np.ndarray[Any, Any]]) -> list[int]:
+    """Where arrays of NumPy begin."""
 
 def read_dlpack(
     capsule: Any,

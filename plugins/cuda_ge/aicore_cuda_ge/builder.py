@@ -12,7 +12,7 @@ from aicore.ir import numpy_dtype
 from aicore.runtime import Plan, Step, Storage
 from aicore_cuda_ge import _graph_executor as native
 from aicore_cuda_ge.arrays import DeviceArray
-from aicore_cuda_ge.calls import Call, Compiled, Eager, compiled, picked
+from aicore_cuda_ge.calls import Call, Compiled, Eager, Generated, compiled, picked
 from aicore_cuda_ge.failures import told
 from aicore_cuda_ge.parts import EagerPart, Part
 
@@ -52,6 +52,7 @@ class Place:
 class Builder:
     """Makes the parts of a capture.
 
+    plan, calls: what is built, and the calls of each step.
     parts: in order; the first and the last are lists. places: of every call, in order.
     reports: what it means when a kernel reports a fault, by part and number of the fault: (label, text).
     nbytes: of memory that was allocated for it.
@@ -59,7 +60,8 @@ class Builder:
     """
 
     def __init__(self, plan: Plan, device: CudaDevice, calls: Sequence[tuple[Call, ...]], bound: Bound | None) -> None:
-        self._plan = plan
+        self.plan = plan
+        self.calls = calls
         self._device = device
         self._bound = bound
         self._arena = device.pool.allocate(plan.memory.arena)
@@ -79,13 +81,32 @@ class Builder:
             with told("capturing"):
                 part.capture()
 
+    def arrays_of(self, step: Step) -> list[DeviceArray | None]:
+        """What a step gives each of its calls, whose own arrays follow: operands, results, workspace."""
+        arrays = [None if i is None else self._arrays[i] for i in (*step.inputs, *step.outputs)]
+        if step.kernel.workspace is not None:
+            offset, nbytes = step.workspace
+            arrays.append(self._bytes(int(self._arena.ptr) + offset, nbytes))
+        return arrays
+
+    def constants_of(self, step: Step) -> list[DeviceArray]:
+        """Those of its operands that never change."""
+        return [self._arrays[i] for i in step.inputs if i is not None and self.plan.buffers[i].constant is not None]
+
+    def label_of(self, step: Step) -> str:
+        """Node, kernel and types, for messages."""
+        shown = step.inputs[:_SHOWN]
+        types = ", ".join("absent" if i is None else str(self.plan.buffers[i].type) for i in shown)
+        more = f", and {len(step.inputs) - _SHOWN} more" if len(step.inputs) > _SHOWN else ""
+        return f"{step.node}: kernel {step.kernel.name} on ({types}{more})"
+
     def _fixed_memory(self) -> dict[int, DeviceArray]:
         """Of inputs and outputs, by root: the caller's, where it is aligned, or our own."""
         found: dict[int, DeviceArray] = {}
         for index, array in self._bound_roots():
             if array.nbytes and array.address % ALIGNMENT == 0 and index not in found:
                 found[index] = array
-        for index, buffer in enumerate(self._plan.buffers):
+        for index, buffer in enumerate(self.plan.buffers):
             outside = buffer.root == index and buffer.storage in (Storage.INPUT, Storage.OUTPUT)
             if outside and index not in found:
                 found[index] = self._device.allocate(buffer.nbytes)
@@ -95,19 +116,19 @@ class Builder:
     def _bound_roots(self) -> Iterator[tuple[int, DeviceArray]]:
         if self._bound is None:
             return
-        yield from zip(self._plan.inputs, self._bound.inputs, strict=True)
-        for output, array in zip(self._plan.outputs, self._bound.outputs, strict=True):
-            buffer = self._plan.buffers[output.buffer]
-            root = self._plan.buffers[buffer.root]
+        yield from zip(self.plan.inputs, self._bound.inputs, strict=True)
+        for output, array in zip(self.plan.outputs, self._bound.outputs, strict=True):
+            buffer = self.plan.buffers[output.buffer]
+            root = self.plan.buffers[buffer.root]
             if not output.copied and root.storage is Storage.OUTPUT and root.nbytes == buffer.nbytes:
                 yield buffer.root, array
 
     def _array(self, index: int) -> DeviceArray:
-        buffer = self._plan.buffers[index]
+        buffer = self.plan.buffers[index]
         if buffer.storage is Storage.ARENA:
             address = int(self._arena.ptr) + buffer.offset
         elif buffer.constant is not None:
-            address = int(self._plan.resident[buffer.constant].address)
+            address = int(self.plan.resident[buffer.constant].address)
         else:
             address = self._roots[buffer.root].address
         return self._view(address, buffer.type.static_shape, numpy_dtype(buffer.type.dtype))
@@ -119,8 +140,8 @@ class Builder:
         return self._view(address, (nbytes,), np.dtype(np.uint8))
 
     def _add_inputs(self) -> None:
-        for i, index in enumerate(self._plan.inputs):
-            fixed, nbytes = self._arrays[index].address, self._plan.buffers[index].nbytes
+        for i, index in enumerate(self.plan.inputs):
+            fixed, nbytes = self._arrays[index].address, self.plan.buffers[index].nbytes
             if self._bound is None:
                 self.first.add_input(i, fixed, nbytes)
             else:
@@ -128,8 +149,8 @@ class Builder:
 
     def _add_outputs(self) -> native.LaunchList:
         last = self._open_list()
-        for i, output in enumerate(self._plan.outputs):
-            fixed, nbytes = self._arrays[output.buffer].address, self._plan.buffers[output.buffer].nbytes
+        for i, output in enumerate(self.plan.outputs):
+            fixed, nbytes = self._arrays[output.buffer].address, self.plan.buffers[output.buffer].nbytes
             if self._bound is None:
                 last.add_output(i, fixed, nbytes)
             else:
@@ -142,11 +163,7 @@ class Builder:
             self._open_list().add_kernel(copy.kernel, [source, target], copy.params, label)
 
     def _add_step(self, number: int, step: Step, calls: Sequence[Call]) -> None:
-        arrays = [None if i is None else self._arrays[i] for i in (*step.inputs, *step.outputs)]
-        if step.kernel.workspace is not None:
-            offset, nbytes = step.workspace
-            arrays.append(self._bytes(int(self._arena.ptr) + offset, nbytes))
-        label = _label(self._plan, step)
+        arrays, label = self.arrays_of(step), self.label_of(step)
         for call in calls:
             self._add_call(number, call, [*arrays, *call.extra], label)
         for address, nbytes in self._dying(step):
@@ -161,20 +178,15 @@ class Builder:
             return
         part = self._open_list()
         self.places.append(Place(number, part, len(part)))
-        pointers = [0 if array is None else array.address for array in chosen]
         if call.reports:
-            pointers.append(self._add_fault(part, label, call.reports))
-        if isinstance(call, Compiled):
-            part.add_kernel(call.kernel, pointers, call.params, label)
-        else:
-            grid, block, shared = call.grid, call.block, call.shared
-            part.add_function(call.function, grid, block, shared, pointers, call.params, label, call.early)
+            self._expect_report(label, call.reports)
+        add_launch(part, call, chosen, label)
 
-    def _add_fault(self, part: native.LaunchList, label: str, text: str) -> int:
+    def _expect_report(self, label: str, text: str) -> None:
+        """Of the next launch; faults of a list are numbered in the order of its launches."""
         place = len(self.parts) - 1
         number = sum(1 for known, _ in self.reports if known == place)
         self.reports[place, number] = (label, text)
-        return part.add_fault()
 
     def _open_list(self) -> native.LaunchList:
         """The list that the next launch goes to; a call that is no launch has ended the one before."""
@@ -186,15 +198,21 @@ class Builder:
 
     def _dying(self, step: Step) -> list[tuple[int, int]]:
         """(address, bytes) of what no later step reads, in poison mode."""
-        if not self._plan.poison:
+        if not self.plan.poison:
             return []
-        dead = [self._plan.buffers[i] for i in step.dies]
+        dead = [self.plan.buffers[i] for i in step.dies]
         regions = [(b.offset, b.nbytes) for b in dead if b.storage is Storage.ARENA]
         return [(int(self._arena.ptr) + offset, nbytes) for offset, nbytes in (*regions, step.workspace) if nbytes]
 
 
-def _label(plan: Plan, step: Step) -> str:
-    shown = step.inputs[:_SHOWN]
-    types = ", ".join("absent" if i is None else str(plan.buffers[i].type) for i in shown)
-    more = f", and {len(step.inputs) - _SHOWN} more" if len(step.inputs) > _SHOWN else ""
-    return f"{step.node}: kernel {step.kernel.name} on ({types}{more})"
+def add_launch(
+    to: native.LaunchList, call: Compiled | Generated, arrays: Sequence[DeviceArray | None], label: str
+) -> None:
+    """Add a call to a list. arrays: what it picked; one that reports gets a number for that, too."""
+    pointers = [0 if array is None else array.address for array in arrays]
+    if call.reports:
+        pointers.append(to.add_fault())
+    if isinstance(call, Compiled):
+        to.add_kernel(call.kernel, pointers, call.params, label)
+        return
+    to.add_function(call.function, call.grid, call.block, call.shared, pointers, call.params, label, call.early)

@@ -84,9 +84,10 @@ def compiled(
     params: Sequence[int | float] = (),
     extra: Sequence[DeviceArray] = (),
     pick: tuple[int, ...] | None = None,
+    reports: str = "",
 ) -> Compiled:
     """A launch of this plugin's kernel `name`; ints become int64, floats pairs of float32 and padding."""
-    return Compiled(_COMPILED[name], pack(params), tuple(extra), pick)
+    return Compiled(_COMPILED[name], pack(params), tuple(extra), pick, reports)
 
 
 def pack(values: Sequence[int | float]) -> bytes:

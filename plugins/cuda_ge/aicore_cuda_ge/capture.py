@@ -8,12 +8,14 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from aicore.errors import ExecutionError
-from aicore.runtime import Plan
+from aicore.runtime import Plan, StepTime
 from aicore_cuda_ge import _graph_executor as native
 from aicore_cuda_ge.builder import Bound, Builder
 from aicore_cuda_ge.calls import Call
-from aicore_cuda_ge.failures import told
+from aicore_cuda_ge.failures import failure, told
+from aicore_cuda_ge.parts import EagerPart
 from aicore_cuda_ge.profiler import Mark
+from aicore_cuda_ge.step_timer import StepTimer
 
 if TYPE_CHECKING:
     from aicore_cuda_ge.device import CudaDevice
@@ -43,6 +45,8 @@ class Capture:
         with device.current():
             built = Builder(plan, device, calls, bound)
         self.nbytes = built.nbytes
+        self._built: Builder | None = built
+        self._device = device
         self._steps = [str(step.node) for step in plan.steps]
         self._index = device.index
         self._stream = built.first.stream if bound is None else bound.stream
@@ -59,13 +63,15 @@ class Capture:
 
     def run(self, inputs: list[int], outputs: list[int]) -> None:
         """One run to its end, between arrays of the caller at these addresses."""
-        with self.told("running"):
+        try:  # not by `told`: making a context takes as long as to launch the graph
             if self._whole:
                 self._first.run(inputs, outputs)
             else:
                 for part in self._parts:
                     part.run(inputs, outputs, self._stream)
                 native.synchronize_stream(self._index, self._stream)
+        except native.CudaError as error:
+            raise failure(error, f"running {self._named()}") from error
         if self._reports:
             self.check_faults()
 
@@ -94,20 +100,38 @@ class Capture:
 
     def close(self) -> None:
         """Wait, and give memory and graphs back."""
+        self._built = None
         for part in self._parts:
             part.close()
 
-    def seconds(self, inputs: list[int], mark: Mark) -> list[float]:
+    def timer(self, step: int) -> Callable[[], float]:
+        """Gives the seconds of a step, by a graph that holds it many times, on the numbers that are in place.
+
+        It keeps the memory. Steps that no graph can hold are timed by the host. Raises what StepTimer raises.
+        """
+        places = [place for place in self._places if place.step == step]
+
+        def alone() -> float:
+            with self.told("timing"):
+                return sum(place.part.time_launch(place.index) for place in places) * 1e-6
+
+        if self._built is None or any(isinstance(place.part, EagerPart) for place in places):
+            return alone
+        return StepTimer(self._built, self._device, step, min(alone(), alone()))
+
+    def step_times(self, inputs: list[int], mark: Mark) -> list[StepTime]:
         """Of each step of the plan, launched alone, on these inputs; poisoning, which is no step, aside."""
-        taken = [0.0] * len(self._steps)
+        taken: list[StepTime | None] = [None] * len(self._steps)
         with self.told("profiling"):
             self._first.place(inputs)
             for place in self._places:
+                start = time.perf_counter()
                 with mark(self._steps[place.step] if place.step >= 0 else "poison"):
-                    spent = place.part.time_launch(place.index) * 1e-6
+                    device = place.part.time_launch(place.index) * 1e-6
                 if place.step >= 0:
-                    taken[place.step] += spent
-        return taken
+                    taken[place.step] = _added(taken[place.step], start, device)
+        now = time.perf_counter()
+        return [StepTime(now, 0.0, 0.0) if one is None else one for one in taken]
 
     def time_replay(self, repeats: int, bare: bool = False) -> float:
         """Seconds of one replay, the mean of many in a row. bare: of a graph with nothing of aicore around it."""
@@ -127,3 +151,11 @@ class Capture:
     def told(self, doing: str) -> AbstractContextManager[None]:
         """Raise what CUDA reports as ExecutionError naming the nodes."""
         return told(f"{doing} {self._named()}")
+
+
+def _added(earlier: StepTime | None, start: float, device: float) -> StepTime:
+    """A launch of a step that ends now, after earlier ones of the same step."""
+    host = time.perf_counter() - start
+    if earlier is None:
+        return StepTime(start, host, device)
+    return StepTime(earlier.start, earlier.host + host, earlier.device + device)

@@ -49,6 +49,11 @@ class CudaDevice:
         return self.facts["major"], self.facts["minor"]
 
     @property
+    def l2_bytes(self) -> int:
+        """Of the cache that all multiprocessors share."""
+        return int(self.facts["l2"])
+
+    @property
     def fingerprint(self) -> str:
         driver, runtime = native.versions()
         major, minor = self.capability

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from aicore.errors import ExecutionError, UnsupportedError
 from aicore.ir import numpy_dtype
-from aicore.runtime import Plan, Step, Storage, type_of
+from aicore.runtime import Plan, Step, StepTime, Storage, type_of
 from aicore_cuda_ge import _graph_executor as native
 from aicore_cuda_ge.arrays import DeviceArray
 from aicore_cuda_ge.bound_run import BoundRun
@@ -19,6 +21,8 @@ from aicore_cuda_ge.calls import Call, calls_of
 from aicore_cuda_ge.capture import Capture
 from aicore_cuda_ge.device import CudaDevice
 from aicore_cuda_ge.profiler import mark_of_environment, mark_of_profile, no_mark
+
+Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +68,13 @@ class CudaExecutable:
             self._calls = [_bind(plan, step, device) for step in plan.steps]
         self._runs = native.Counter()
         self._tally = _Tally()
+        self._timers: dict[int, Callable[[], float]] = {}
         self._takes = [
             (plan.buffers[i].type.static_shape, numpy_dtype(plan.buffers[i].type.dtype)) for i in plan.inputs
+        ]
+        self._makes = [
+            (plan.buffers[output.buffer].type.static_shape, numpy_dtype(plan.buffers[output.buffer].type.dtype))
+            for output in plan.outputs
         ]
         self._gives = [plan.buffers[output.buffer].type for output in plan.outputs]
         self._name = f"{device.name}: {len(plan.steps)} steps"
@@ -94,6 +103,18 @@ class CudaExecutable:
             self._give_back(capture)
         return results
 
+    def run_from_host(self, inputs: Sequence[Array], outputs: Sequence[Array] | None = None) -> list[Array]:
+        """See `aicore.runtime.RunsFromHost`: copied straight into place, with one wait at the end. Raises as `run`."""
+        self._check_types(inputs)
+        results = self._made_on_host() if outputs is None else list(outputs)
+        capture = self._lease()
+        try:
+            with self._mark(self._name):
+                capture.run(native.addresses_of(inputs), native.addresses_of(results))
+        finally:
+            self._give_back(capture)
+        return results
+
     def bind(self, inputs: Sequence[Any], outputs: Sequence[Any], stream: int) -> BoundRun:
         """See `aicore.runtime.BindsArrays`; what arrays are aligned to 64 bytes is not copied."""
         bound = Bound(tuple(self._checked(inputs)), tuple(self._results(outputs)), stream)
@@ -102,12 +123,27 @@ class CudaExecutable:
 
     def profile(self, inputs: Sequence[Any]) -> tuple[list[DeviceArray], list[float]]:
         """As `run`, and the seconds of each step when it is launched alone, between two events."""
+        results, times = self.step_times(inputs)
+        return results, [taken.device for taken in times]
+
+    def step_times(self, inputs: Sequence[Any]) -> tuple[list[DeviceArray], list[StepTime]]:
+        """See `aicore.runtime.ClocksApart`: events on the device, and the host's clock around launch and wait."""
         results = self.run(inputs)
         capture = self._lease()
         try:
-            return results, capture.seconds([a.address for a in self._checked(inputs)], mark_of_profile())
+            return results, capture.step_times([a.address for a in self._checked(inputs)], mark_of_profile())
         finally:
             self._give_back(capture)
+
+    def time_step(self, index: int) -> float:
+        """See `aicore.runtime.TimesSteps`: in a graph that holds the step many times, each with weights of its own."""
+        if index not in self._timers:
+            capture = self._lease()
+            try:
+                self._timers[index] = capture.timer(index)
+            finally:
+                self._give_back(capture)
+        return self._timers[index]()
 
     def statistics(self) -> GraphStatistics:
         """What was captured, replayed and given back since the plan was launched."""
@@ -116,6 +152,7 @@ class CudaExecutable:
 
     def release(self) -> None:
         """Free the memory and the graphs that no run is using."""
+        self._timers.clear()
         self._device.graphs.drop(self._owner)
         self._device.pool.release()
 
@@ -131,14 +168,20 @@ class CudaExecutable:
             self._give_back(capture)
 
     def _checked(self, inputs: Sequence[Any]) -> list[DeviceArray]:
+        given = [self._device.check(array) for array in inputs]
+        self._check_types(given)
+        return given
+
+    def _check_types(self, inputs: Sequence[Any]) -> None:
         if len(inputs) != len(self._takes):
             raise ExecutionError(f"the plan takes {len(self._takes)} inputs, got {len(inputs)}")
-        given = [self._device.check(array) for array in inputs]
-        for i, (array, (shape, dtype)) in enumerate(zip(given, self._takes, strict=True)):
+        for i, (array, (shape, dtype)) in enumerate(zip(inputs, self._takes, strict=True)):
             if array.shape != shape or array.dtype != dtype:
                 wanted = self.plan.buffers[self.plan.inputs[i]]
                 raise ExecutionError(f"%{wanted.name}: captured for {wanted.type}, got {type_of(array)}")
-        return given
+
+    def _made_on_host(self) -> list[Array]:
+        return [np.empty(shape, dtype) for shape, dtype in self._makes]
 
     def _results(self, outputs: Sequence[Any]) -> list[DeviceArray]:
         if len(outputs) != len(self._gives):

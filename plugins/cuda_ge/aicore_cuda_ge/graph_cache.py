@@ -65,11 +65,14 @@ class GraphCache:
         Room is made among the others: whoever keeps a graph may be about to run it.
         """
         with self._lock:
-            over = len(self._entries) + 1 - self.capacity
-            leaving = [self._oldest() for _ in range(min(over, len(self._entries)))]
+            held = len(self._entries)
+            over = held + 1 - self.capacity
+            leaving = [self._oldest() for _ in range(min(over, held))] if over > 0 else []
             self._entries[_Anonymous() if key is None else key] = _Entry(graph, owner, graph.replays, evicted)
-        _close(leaving)
-        self._sweep()
+        if leaving:
+            _close(leaving)
+        if self._gone:
+            self._sweep()
 
     def drop(self, owner: Hashable) -> None:
         """Give back all graphs of the owner."""

@@ -25,7 +25,15 @@ def probe() -> Probe:
     if importlib.util.find_spec("cupy") is None:
         reason = "No module named 'cupy'"
         return Probe(reason=reason, fix=INFO.fix_for(reason))
-    return Probe(devices=tuple(_device(index) for index in range(count)))
+    return Probe(devices=tuple(_device(index) for index in range(count)), notes=_notes())
+
+
+def _notes() -> tuple[str, ...]:
+    """Of libraries that would make programs faster."""
+    from aicore_cuda_ge.kernels import _blas, _dnn
+
+    missing = [library.MISSING for library in (_dnn, _blas) if not library.library_path()]
+    return tuple(f"programs may be slower: a kernel {reason}" for reason in missing)
 
 
 @hookimpl

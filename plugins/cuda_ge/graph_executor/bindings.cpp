@@ -1,4 +1,5 @@
 // The Python side of graph_executor: lists of launches, and the compiled kernels as capsules.
+#include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -20,6 +21,14 @@ std::vector<void *> as_pointers(const std::vector<Address> &addresses) {
     pointers.reserve(addresses.size());
     for (Address address : addresses) pointers.push_back(reinterpret_cast<void *>(address));
     return pointers;
+}
+
+// Of the first bytes of NumPy's arrays. Asked of each array in Python, that takes longer than to launch a graph.
+std::vector<Address> addresses_of(const std::vector<py::array> &arrays) {
+    std::vector<Address> addresses;
+    addresses.reserve(arrays.size());
+    for (const py::array &array : arrays) addresses.push_back(reinterpret_cast<Address>(array.data()));
+    return addresses;
 }
 
 std::vector<unsigned char> as_bytes(const py::bytes &bytes) {
@@ -259,6 +268,7 @@ PYBIND11_MODULE(_graph_executor, module) {
     module.def("order", &order, py::arg("device"), py::arg("earlier"), py::arg("later"),
                py::call_guard<py::gil_scoped_release>());
     module.def("device_of", &device_of, py::arg("address"));
+    module.def("addresses_of", &addresses_of, py::arg("arrays"), "Where arrays of NumPy begin.");
     module.def("synchronize_stream", &synchronize_stream, py::arg("device"), py::arg("stream"));
     define_dlpack(module);
     module.def("synchronize", [](int device) {

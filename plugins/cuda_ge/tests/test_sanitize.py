@@ -16,29 +16,48 @@ from aicore.errors import AicoreError
 from aicore.ir import Sample, TensorType
 from aicore.kernels import REFERENCE, Kernel, KernelTable
 from aicore.numerics import expect
+from aicore.ops.activation import Relu
+from aicore.ops.convolution import Conv
+from aicore.ops.fused_linear import ConvAct, ConvAdd, ConvAddAct
 from aicore.ops.layout import ChannelsLast
 from aicore.ops.pooling import AveragePool, MaxPool
 from aicore.ops.resize import Resize
 from aicore.runtime import ReferenceEvaluator
 from aicore.testing.cases import Case, conformance_cases
 from aicore_cpu_numpy.kernels import all_kernels as cpu_kernels
+from aicore_cuda_ge.kernels import _dnn as dnn
 from aicore_cuda_ge.kernels import all_kernels
 
 Array = np.ndarray[Any, Any]
 TARGET = "cuda:0"
 
 IMAGES = np.linspace(-2, 2, 2 * 9 * 7 * 8, dtype=np.float32).reshape(2, 9, 7, 8)
+WEIGHTS = np.linspace(-1, 1, 8 * 8 * 9, dtype=np.float32).reshape(8, 8, 3, 3)
+CONV = Conv(pads=(1, 1, 1, 1))
 POOL: dict[str, Any] = {"kernel_shape": (3, 3), "strides": (2, 2), "pads": (1, 1, 1, 1)}
 SAMPLES: dict[str, Sample] = {
     "ChannelsLast-maxpool_rows": Sample(ChannelsLast(MaxPool(**POOL)), (IMAGES,)),
     "ChannelsLast-averagepool_rows": Sample(ChannelsLast(AveragePool(**POOL)), (IMAGES,)),
     "Resize-resize_copy": Sample(Resize(scales=(1.0, 2.0, 3.0, 1.0)), (IMAGES,)),
+    **{
+        f"ChannelsLast-{type(held).__name__.lower()}_{variant}": Sample(ChannelsLast(held), operands)
+        for variant in ("cudnn_fft", "cudnn_winograd")
+        for held, operands in (
+            (ConvAct(CONV, Relu()), (IMAGES, WEIGHTS)),
+            (ConvAdd(CONV), (IMAGES, WEIGHTS, IMAGES)),
+            (ConvAddAct(CONV, Relu()), (IMAGES, WEIGHTS, IMAGES, WEIGHTS[:, 0, 0, 0].copy())),
+        )
+    },
 }
 """For kernels that take none of their op's own samples."""
 
 
 def identity(kernel: Kernel) -> str:
     return f"{kernel.op.__name__}-{kernel.name}"
+
+
+def lacks_library(kernel: Kernel) -> bool:
+    return kernel.variant.startswith("cudnn") and not dnn.library_path()
 
 
 def first_case(kernel: Kernel) -> Case | None:
@@ -68,7 +87,8 @@ def evaluate() -> ReferenceEvaluator:
 def test_every_kernel_has_a_case() -> None:
     """Needs no GPU. A kernel that none of its op's samples reaches gets one in SAMPLES, which names no others."""
     kernels = {identity(kernel): kernel for kernel in all_kernels()}
-    assert {name for name, kernel in kernels.items() if first_case(kernel) is None} == set()
+    found = {name for name, kernel in kernels.items() if lacks_library(kernel) or first_case(kernel) is not None}
+    assert set(kernels) - found == set()
     assert set(SAMPLES) <= set(kernels)
 
 
@@ -76,6 +96,8 @@ def test_every_kernel_has_a_case() -> None:
 @pytest.mark.sanitize
 @pytest.mark.parametrize("kernel", all_kernels(), ids=identity)
 def test_kernel(kernel: Kernel, evaluate: ReferenceEvaluator) -> None:
+    if lacks_library(kernel):
+        pytest.skip(dnn.MISSING)
     case = first_case(kernel)
     assert case is not None
     node, feeds = case.node(), case.feeds()

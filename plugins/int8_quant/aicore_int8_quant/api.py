@@ -17,6 +17,7 @@ from aicore_int8_quant.passes.dynamic import QuantizeDynamic, QuantizeWeightsOnl
 from aicore_int8_quant.passes.equalize import Equalize
 from aicore_int8_quant.passes.insert import InsertQdq
 from aicore_int8_quant.passes.share import ResolveSharing
+from aicore_int8_quant.passes.split import FindCoarse
 from aicore_int8_quant.passes.weights import CheckBiases, QuantizeWeights
 from aicore_int8_quant.preparation import prepared, run_all
 from aicore_int8_quant.quantized import QuantizedModel
@@ -31,6 +32,8 @@ def quantize(
     exclude: Sequence[str] = (),
     non_finite: NonFinite = "raise",
     method_options: Mapping[str, Any] | None = None,
+    split_below: float | None = 24.0,
+    correct_biases: bool = False,
     progress: bool = False,
     registry: PluginRegistry | None = None,
 ) -> QuantizedModel:
@@ -44,13 +47,17 @@ def quantize(
     exclude: names of nodes that stay in floating point; `*` and `?` as in names of files.
     non_finite: `raise` for NaN and infinity in the data, or `ignore`.
     method_options: options of the observer, such as {"percentile": 99.99}.
+    split_below: products whose first operand is less than so many decibels above the rounding of its codes take two
+        codes for each number of it, and twice the time; None for none.
+    correct_biases: take what rounded weights add to a result on average off its bias, where it has one.
     progress: show a bar on stderr, if that is a terminal.
 
     Raises CalibrationError for data that gives no range, QuantizationError for options that fit nothing.
     """
     observer_class(method)
     graph = prepared(model if isinstance(model, Graph) else load(model, registry=registry), registry)
-    options = Options(method, per_channel, tuple(exclude), non_finite, dict(method_options or {}))
+    others = dict(method_options or {}), split_below, correct_biases
+    options = Options(method, per_channel, tuple(exclude), non_finite, *others)
     job = Job(options, Data(lambda: as_feeds(graph, data), data), registry, progress)
     first: list[Pass] = [Annotate(job), Calibrate(job), Equalize(job)]
     equalized, _ = run_all(graph, first, registry)
@@ -59,7 +66,9 @@ def quantize(
 
 def finish(graph: Graph, job: Job) -> QuantizedModel:
     """The rest of the way, once specs and observers are there."""
-    passes: list[Pass] = [ResolveSharing(job), QuantizeWeights(job), CheckBiases(job), InsertQdq(job)]
+    passes: list[Pass] = [
+        *(ResolveSharing(job), QuantizeWeights(job), CheckBiases(job), FindCoarse(job), InsertQdq(job)),
+    ]
     result, _ = run_all(graph, passes, job.registry)
     return QuantizedModel(result, graph, job)
 

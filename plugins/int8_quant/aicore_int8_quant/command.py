@@ -66,6 +66,10 @@ Exclude = Annotated[
     list[str] | None,
     typer.Option("--exclude", metavar="NAME", help="Node that stays in float (`*` matches); auto:N finds N of them."),
 ]
+SplitBelow = Annotated[
+    float,
+    typer.Option("--split-below", metavar="DB", help="Two codes a number for inputs of fewer decibels; 0 for none."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 
@@ -82,6 +86,7 @@ def quantize_model(
     method: MethodOption = Method.minmax,
     per_channel: PerChannel = True,
     exclude: Exclude = None,
+    split_below: SplitBelow = 24.0,
     target_drop: Annotated[
         float | None,
         typer.Option("--target-drop", metavar="PCT", help="Keep layers in float until --metric drops by no more."),
@@ -92,7 +97,8 @@ def quantize_model(
 ) -> None:
     """Write an int8 version of a model as standard ONNX, with QuantizeLinear and DequantizeLinear."""
     with _reserved(as_json):
-        made, excluded, score = _made(model, data, method, per_channel, exclude, target_drop, metric, batches, as_json)
+        options = {"method": method.value, "per_channel": per_channel, "split_below": split_below or None}
+        made, excluded, score = _made(model, data, options, exclude, target_drop, metric, batches, as_json)
         opset = made.save(output)
         covered = made.coverage("cpu")
     if as_json:
@@ -122,6 +128,7 @@ def analyze_model(
     method: MethodOption = Method.minmax,
     per_channel: PerChannel = True,
     exclude: Exclude = None,
+    split_below: SplitBelow = 24.0,
     metric: Annotated[str, typer.Option("--metric", help="top1, cosine, relative, or module:function.")] = "top1",
     batches: Annotated[int, typer.Option("--batches", min=1, help="Batches to measure on.")] = 4,
     as_json: AsJson = False,
@@ -130,7 +137,8 @@ def analyze_model(
     from aicore_int8_quant.analysis.analyze import analyze
 
     with _reserved(as_json):
-        made, _, _ = _made(model, data, method, per_channel, exclude, None, metric, batches, as_json)
+        options = {"method": method.value, "per_channel": per_channel, "split_below": split_below or None}
+        made, _, _ = _made(model, data, options, exclude, None, metric, batches, as_json)
         source = _files(data, made)
         found = analyze(made, source, batches=batches, metric=metric, name=model.stem, progress=not as_json)
         page = found.page() if html else ""
@@ -154,7 +162,7 @@ def analyze_model(
 
 
 def _made(
-    model: Path, data: Path, method: Method, per_channel: bool, exclude: list[str] | None,
+    model: Path, data: Path, options: dict[str, Any], exclude: list[str] | None,
     target_drop: float | None, metric: str, batches: int, quiet: bool,
 ) -> tuple[QuantizedModel, tuple[str, ...], float | None]:  # fmt: skip
     """The model, what was found to stay in float, and the score where one was asked for."""
@@ -171,7 +179,7 @@ def _made(
     measure = find_metric(metric)
     graph = load(model)
     files = DataFiles(data, graph)
-    made = quantize(graph, files, method=method.value, per_channel=per_channel, exclude=names, progress=not quiet)
+    made = quantize(graph, files, exclude=names, progress=not quiet, **options)
     before = set(made.kept)
     score = None
     if count:

@@ -57,6 +57,15 @@ def node_name(node: Node) -> str:
     return node_names(node)[0]
 
 
+def is_depthwise(node: Node) -> bool:
+    """Whether each channel is read by weights of its own alone: a Conv of constant weights with as many groups."""
+    weight = node.inputs[1] if len(node.inputs) > 1 else None
+    if not isinstance(node.op, Conv) or weight is None or weight.constant is None:
+        return False
+    shape = weight.constant.array.shape
+    return node.op.group > 1 and shape[1] == 1 and shape[0] % node.op.group == 0
+
+
 def channel_axis(op: Op, weight_rank: int) -> int:
     """The axis of a weight's output channels: 0 of Conv, 1 of ConvTranspose, 0 or 1 of Gemm, the last one of MatMul.
 

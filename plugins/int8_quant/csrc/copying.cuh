@@ -7,7 +7,8 @@
 
 #include "problem.cuh"
 
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+// INT8_EMULATED: on the CPU, tests say what these instructions and those of tensor cores do.
+#if defined(INT8_EMULATED) || (defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800)
 #define INT8_ASYNC_COPIES 1
 #else
 #define INT8_ASYNC_COPIES 0
@@ -21,6 +22,7 @@ __device__ __forceinline__ int swizzled(int row, int chunk) {
     return row * kDepth + ((kDepth == 64 ? chunk ^ ((row >> 1) & 3) : chunk ^ (row & 7)) << 4);
 }
 
+#ifndef INT8_EMULATED
 #if INT8_ASYNC_COPIES
 __device__ __forceinline__ void copy_16(std::int8_t *to, const std::int8_t *from, bool take) {
     const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(to));
@@ -41,6 +43,7 @@ __device__ __forceinline__ void wait_for_copies() {
     asm volatile("cp.async.wait_group %0;\n" ::"n"(kPending) : "memory");
 #endif
 }
+#endif
 
 // kRows rows for each stage of kDepth bytes, by kThreads threads; a thread keeps its chunk's place in the depth.
 template <int kRows, int kDepth, int kThreads, bool kImages>

@@ -8,21 +8,10 @@
 #pragma once
 
 #include "copying.cuh"
+#include "dot.cuh"
 #include "tile.cuh"
 
 namespace int8_quant {
-
-template <bool kUnsigned>
-__device__ __forceinline__ int dot_4(int a, int b, int sum) {
-#if defined(__CUDA_ARCH__)
-    if (!kUnsigned) return __dp4a(a, b, sum);
-    int result;
-    asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(sum));
-    return result;
-#else
-    return emulated_dot_4(kUnsigned, a, b, sum);
-#endif
-}
 
 template <int kWarpsDown_, int kWarpsAcross_, int kTall_, int kWide_, int kSlices_, int kDepth_, int kStages_,
           int kBlocks_>

@@ -1,15 +1,15 @@
 // A tile of a product of bytes on tensor cores, by mma.sync m16n8k32, for sm_80 and later.
 //
 // The stages are those of the kernel on dp4a. A warp reads 16x32 pieces of a and 16x32 of b (two of eight columns) with
-// ldmatrix, the next ones while it multiplies these.
+// ldmatrix, the next ones while it multiplies these. Sums become codes where they are, if that is all; the addend's come
+// along with the first stages. Everything else takes the way through shared memory of tile.cuh.
 #pragma once
 
-#include "copying.cuh"
-#include "tile.cuh"
+#include "codes.cuh"
 
 namespace int8_quant {
 
-#if INT8_ASYNC_COPIES
+#if INT8_ASYNC_COPIES && !defined(INT8_EMULATED)
 __device__ __forceinline__ void read_matrices(unsigned (&to)[4], const std::int8_t *from) {
     const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(from));
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];\n"
@@ -31,13 +31,22 @@ __device__ __forceinline__ void multiply_add_unsigned(int (&sums)[4], const unsi
 }
 #endif
 
-template <int kWarpsDown_, int kWarpsAcross_, int kRows_, int kColumns_, int kDepth_, int kStages_, int kBlocks_>
+// kSets: of registers for pieces of a and b. Two, so that the next pieces are read while these are multiplied; or one,
+// where other blocks of the multiprocessor multiply meanwhile, and need the registers.
+// kStreams: blocks of a multiprocessor that go from tile to tile, where results are codes; 0 for a block each tile.
+// kAhead: codes have room of their own behind the stages, so that the addend's may come while the stages are in use.
+template <int kWarpsDown_, int kWarpsAcross_, int kRows_, int kColumns_, int kDepth_, int kStages_, int kBlocks_,
+          int kSets_ = 2, int kStreams_ = 0>
 struct MmaTile {
     static constexpr int kWarpsDown = kWarpsDown_, kWarpsAcross = kWarpsAcross_, kRows = kRows_, kColumns = kColumns_;
-    static constexpr int kDepth = kDepth_, kStages = kStages_, kBlocks = kBlocks_;
-    static constexpr int kThreads = 32 * kWarpsDown * kWarpsAcross;
+    static constexpr int kDepth = kDepth_, kStages = kStages_, kBlocks = kBlocks_, kSets = kSets_;
+    static constexpr int kThreads = 32 * kWarpsDown * kWarpsAcross, kStreams = kStreams_;
     static constexpr int kTall = kRows / kWarpsDown, kWide = kColumns / kWarpsAcross;  // of a warp
-    static constexpr int kStage = (kRows + kColumns) * kDepth, kShared = tile_bytes<kRows, kColumns>(kStages * kStage);
+    static constexpr int kStage = (kRows + kColumns) * kDepth, kAll = kStages * kStage;
+    static constexpr int kCodes = kRows * codes_pitch(kColumns);
+    static constexpr bool kAhead = kSets == 1;
+    static constexpr int kShared = tile_bytes<kRows, kColumns>(kAll + (kAhead ? kCodes : 0));
+    static_assert(kAhead || kCodes <= kAll, "codes take the place of the stages");
 };
 
 template <class Tile, bool kImages, bool kUnsigned>
@@ -45,7 +54,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks) gemm_mma(const 
 #if INT8_ASYNC_COPIES
     constexpr int kDepth = Tile::kDepth, kStages = Tile::kStages, kPieces = kDepth / 32;
     constexpr int kDown = Tile::kTall / 16, kAcross = Tile::kWide / 8;
-    static_assert(kPieces % 2 == 0 && kAcross % 2 == 0, "pieces alternate between two sets of registers");
+    static_assert(kPieces % Tile::kSets == 0 && kAcross % 2 == 0, "pieces alternate between two sets of registers");
     INT8_SHARED(shared);
     auto *stages = reinterpret_cast<std::int8_t *>(shared);
     let_next_begin();
@@ -67,9 +76,13 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks) gemm_mma(const 
     };
 
     if (!kImages) wait_for_previous();
+    const bool in_codes = gives_codes(g, gridDim.z), adds = in_codes && g.e.addend != nullptr;
+    auto *codes = stages + (Tile::kAhead ? Tile::kAll : 0);
 #pragma unroll
     for (int stage = 0; stage < kStages - 1; stage++) {
         if (stage < share.count) begin(stage);
+        if (Tile::kAhead && adds && stage == kStages - 2)
+            begin_addend<Tile::kRows, Tile::kColumns, Tile::kThreads>(g, p, codes, thread);
         commit_copies();
     }
     using Parameters = Known<Tile::kColumns>;
@@ -79,7 +92,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks) gemm_mma(const 
     __syncthreads();
 
     int sums[kDown][kAcross][4] = {};
-    unsigned a[2][kDown][4], b[2][kAcross / 2][4];
+    unsigned a[Tile::kSets][kDown][4], b[Tile::kSets][kAcross / 2][4];
     const int row_a = row + lane % 16, chunk_a = lane / 16;
     const int row_b = column + lane % 8 + lane / 16 * 8, chunk_b = lane / 8 % 2;
     auto read = [&](int stage, int piece, int set) {
@@ -92,51 +105,203 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks) gemm_mma(const 
         for (int j = 0; j < kAcross / 2; j++)
             read_matrices(b[set][j], from + swizzled<kDepth>(row_b + 16 * j, 2 * piece + chunk_b));
     };
-    read(0, 0, 0);
-    int reading = 0, writing = kStages - 1;
-    for (int step = 0; step < share.count; step++) {
+    auto multiply = [&](int set) {
 #pragma unroll
-        for (int piece = 0; piece < kPieces; piece++) {
-            if (piece == kPieces - 1) {
-                wait_for_copies<kStages - 2>();
-                __syncthreads();
-                reading = reading + 1 == kStages ? 0 : reading + 1;
-            }
-            read(reading, (piece + 1) % kPieces, (piece + 1) % 2);
-            if (piece == 0) {
-                if (step + kStages - 1 < share.count) begin(writing);
-                commit_copies();
-                writing = writing + 1 == kStages ? 0 : writing + 1;
-            }
+        for (int i = 0; i < kDown; i++) {
 #pragma unroll
-            for (int i = 0; i < kDown; i++) {
-#pragma unroll
-                for (int j = 0; j < kAcross; j++) {
-                    const unsigned *right = b[piece % 2][j / 2] + j % 2 * 2;
-                    if (kUnsigned) {
-                        multiply_add_unsigned(sums[i][j], a[piece % 2][i], right[0], right[1]);
-                    } else {
-                        multiply_add(sums[i][j], a[piece % 2][i], right[0], right[1]);
-                    }
+            for (int j = 0; j < kAcross; j++) {
+                const unsigned *right = b[set][j / 2] + j % 2 * 2;
+                if (kUnsigned) {
+                    multiply_add_unsigned(sums[i][j], a[set][i], right[0], right[1]);
+                } else {
+                    multiply_add(sums[i][j], a[set][i], right[0], right[1]);
                 }
+            }
+        }
+    };
+    int reading = 0, writing = kStages - 1;
+    auto go_on = [&](int step) {
+        if (step + kStages - 1 < share.count) begin(writing);
+        commit_copies();
+        writing = writing + 1 == kStages ? 0 : writing + 1;
+    };
+    auto next_stage = [&] {
+        wait_for_copies<kStages - 2>();
+        __syncthreads();
+        reading = reading + 1 == kStages ? 0 : reading + 1;
+    };
+    if (Tile::kSets == 1) {
+        for (int step = 0; step < share.count; step++) {
+            go_on(step);
+#pragma unroll
+            for (int piece = 0; piece < kPieces; piece++) {
+                read(reading, piece, 0);
+                multiply(0);
+            }
+            next_stage();
+        }
+    } else {
+        read(0, 0, 0);
+        for (int step = 0; step < share.count; step++) {
+#pragma unroll
+            for (int piece = 0; piece < kPieces; piece++) {
+                if (piece == kPieces - 1) next_stage();
+                read(reading, (piece + 1) % kPieces, (piece + 1) % Tile::kSets);
+                if (piece == 0) go_on(step);
+                multiply(piece % Tile::kSets);
             }
         }
     }
 
     wait_for_copies<0>();
     __syncthreads();  // the sums take the place of the stages
-    int *tile = reinterpret_cast<int *>(shared);
-#pragma unroll
-    for (int i = 0; i < kDown; i++) {
-#pragma unroll
-        for (int j = 0; j < kAcross; j++) {
-            int *to = tile + (row + 16 * i + lane / 4) * pitch_of(Tile::kColumns) + column + 8 * j + lane % 4 * 2;
-            *reinterpret_cast<int2 *>(to) = make_int2(sums[i][j][0], sums[i][j][1]);
-            *reinterpret_cast<int2 *>(to + 8 * pitch_of(Tile::kColumns)) = make_int2(sums[i][j][2], sums[i][j][3]);
+    if (in_codes) {
+        const Coder coder(g, known->target);
+        if (!Tile::kAhead && adds) {
+            begin_addend<Tile::kRows, Tile::kColumns, Tile::kThreads>(g, p, codes, thread);
+            commit_copies();
+            wait_for_copies<0>();
+            __syncthreads();
         }
+        if (adds) {
+            put_codes<Tile, true>(coder, known, sums, codes, row, column, lane);
+        } else {
+            put_codes<Tile, false>(coder, known, sums, codes, row, column, lane);
+        }
+        __syncthreads();
+        store_codes<Tile::kRows, Tile::kColumns, Tile::kThreads>(g, p, codes, thread);
+        return;
     }
+    int *tile = reinterpret_cast<int *>(shared);
+    put_sums<Tile>(sums, tile, row, column, lane);
     finish_tile<Tile::kRows, Tile::kColumns, Tile::kThreads>(g, p, tile, known, thread);
 #endif
+}
+
+// The same for results that are codes, from tile to tile: stages of the next tiles, with their addends, arrive while a
+// tile is multiplied and finished. So as many stages as tiles may be ahead, each with room for the codes of a tile.
+template <class Tile>
+constexpr int stream_bytes() {
+    return Tile::kAll + Tile::kStages * Tile::kCodes + 2 * int(sizeof(Known<Tile::kColumns>));
+}
+
+template <class Tile, bool kImages, bool kUnsigned>
+__global__ void __launch_bounds__(Tile::kThreads, Tile::kStreams) stream_mma(const __grid_constant__ Gemm g, int tiles) {
+#if INT8_ASYNC_COPIES
+    constexpr int kDepth = Tile::kDepth, kStages = Tile::kStages, kRows = Tile::kRows, kColumns = Tile::kColumns;
+    constexpr int kThreads = Tile::kThreads, kDown = Tile::kTall / 16, kAcross = Tile::kWide / 8;
+    INT8_SHARED(shared);
+    auto *stages = reinterpret_cast<std::int8_t *>(shared);
+    auto *known = reinterpret_cast<Known<kColumns> *>(shared + Tile::kAll + kStages * Tile::kCodes);
+    let_next_begin();
+    wait_for_previous();
+
+    const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32, each = int(gridDim.x);
+    const int row = warp / Tile::kWarpsAcross * Tile::kTall, column = warp % Tile::kWarpsAcross * Tile::kWide;
+    const int steps = int((g.s.depth + kDepth - 1) / kDepth);
+    const int point = kImages && g.e.x_point != nullptr ? g.e.x_point[0] & 255 : 0;
+    const bool adds = g.e.addend != nullptr;
+    auto codes_of = [&](int number) { return stages + Tile::kAll + number % kStages * Tile::kCodes; };
+    using RowsOfA = RowCopies<kRows, kDepth, kThreads, kImages>;
+    using RowsOfB = RowCopies<kColumns, kDepth, kThreads, false>;
+    auto rows_of_a = [&](const Place &p) {
+        return RowsOfA(g.s, g.a + p.group * g.s.a_group, g.s.a_row, p.row, int(g.s.rows), 0, point, thread);
+    };
+    auto rows_of_b = [&](const Place &p) {
+        return RowsOfB(g.s, g.b + p.group * g.s.columns * g.s.b_row, g.s.b_row, p.column, int(g.s.columns), 0, 0, thread);
+    };
+
+    int ahead = blockIdx.x, ahead_number = 0, ahead_step = 0, writing = 0;
+    Place ahead_place = place_of<kRows, kColumns>(g.s, ahead);
+    RowsOfA copies_a = rows_of_a(ahead_place);
+    RowsOfB copies_b = rows_of_b(ahead_place);
+    auto ask = [&] {
+        if (ahead < tiles) {
+            if (ahead_step == 0 && adds)
+                begin_addend<kRows, kColumns, kThreads>(g, ahead_place, codes_of(ahead_number), thread);
+            copies_a.begin(g.s, stages + writing * Tile::kStage);
+            copies_b.begin(g.s, stages + writing * Tile::kStage + kRows * kDepth);
+            if (++ahead_step == steps) {
+                ahead_step = 0, ahead_number++, ahead += each;
+                ahead_place = place_of<kRows, kColumns>(g.s, ahead < tiles ? ahead : int(blockIdx.x));
+                copies_a = rows_of_a(ahead_place);
+                copies_b = rows_of_b(ahead_place);
+            }
+        }
+        commit_copies();
+        writing = writing + 1 == kStages ? 0 : writing + 1;
+    };
+#pragma unroll
+    for (int stage = 0; stage < kStages - 1; stage++) ask();
+
+    const int row_a = row + lane % 16, chunk_a = lane / 16;
+    const int row_b = column + lane % 8 + lane / 16 * 8, chunk_b = lane / 8 % 2;
+    int reading = 0, number = 0;
+    for (int tile = blockIdx.x; tile < tiles; tile += each, number++) {
+        const Place p = place_of<kRows, kColumns>(g.s, tile);
+        Known<kColumns> *own = known + number % 2;
+        get_known<kColumns, kThreads>(g, p, own, thread);
+        int sums[kDown][kAcross][4] = {};
+        for (int step = 0; step < steps; step++) {
+            wait_for_copies<kStages - 2>();
+            __syncthreads();  // everybody is done with the stage before this one, too
+            ask();
+            const std::int8_t *from = stages + reading * Tile::kStage;
+#pragma unroll
+            for (int piece = 0; piece < kDepth / 32; piece++) {
+                unsigned a[kDown][4], b[kAcross / 2][4];
+#pragma unroll
+                for (int i = 0; i < kDown; i++)
+                    read_matrices(a[i], from + swizzled<kDepth>(row_a + 16 * i, 2 * piece + chunk_a));
+#pragma unroll
+                for (int j = 0; j < kAcross / 2; j++)
+                    read_matrices(b[j], from + kRows * kDepth + swizzled<kDepth>(row_b + 16 * j, 2 * piece + chunk_b));
+#pragma unroll
+                for (int i = 0; i < kDown; i++) {
+#pragma unroll
+                    for (int j = 0; j < kAcross; j++) {
+                        const unsigned *right = b[j / 2] + j % 2 * 2;
+                        if (kUnsigned) {
+                            multiply_add_unsigned(sums[i][j], a[i], right[0], right[1]);
+                        } else {
+                            multiply_add(sums[i][j], a[i], right[0], right[1]);
+                        }
+                    }
+                }
+            }
+            reading = reading + 1 == kStages ? 0 : reading + 1;
+        }
+        std::int8_t *codes = codes_of(number);
+        const Coder coder(g, own->target);
+        if (adds) {
+            put_codes<Tile, true>(coder, own, sums, codes, row, column, lane);
+        } else {
+            put_codes<Tile, false>(coder, own, sums, codes, row, column, lane);
+        }
+        __syncthreads();
+        store_codes<kRows, kColumns, kThreads>(g, p, codes, thread);
+    }
+    wait_for_copies<0>();
+#endif
+}
+
+// As many blocks as run at a time, for each group of columns.
+template <class Tile, class Kernel>
+int launch_stream(Kernel kernel, const Gemm &g, cudaStream_t stream) {
+    const std::int64_t down = (g.s.rows + Tile::kRows - 1) / Tile::kRows;
+    const std::int64_t tiles = down * ((g.s.columns + Tile::kColumns - 1) / Tile::kColumns);
+    if (tiles == 0 || g.s.groups == 0) return cudaSuccess;  // no elements, no launch
+    constexpr int kBytes = stream_bytes<Tile>();
+    int device = 0, multiprocessors = 0;
+    cudaError_t status = cudaGetDevice(&device);
+    if (status != cudaSuccess) return status;
+    status = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
+    if (status != cudaSuccess) return status;
+    status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+    if (status != cudaSuccess) return status;
+    const std::int64_t most = std::int64_t(multiprocessors) * Tile::kStreams;
+    const dim3 grid(static_cast<unsigned>(tiles < most ? tiles : most), static_cast<unsigned>(g.s.groups));
+    return launch(kernel, grid, Tile::kThreads, kBytes, stream, 1, g, int(tiles));
 }
 
 template <class Tile, bool kImages>
@@ -144,6 +309,12 @@ int launch_mma(const Gemm &g, int split, cudaStream_t stream) {
     const auto run = [&](auto kernel) {
         return launch_tiles(kernel, g, Tile::kRows, Tile::kColumns, Tile::kThreads, Tile::kShared, split, stream);
     };
+    if constexpr (Tile::kStreams > 0) {
+        if (gives_codes(g, unsigned(split))) {
+            return g.s.a_unsigned ? launch_stream<Tile>(stream_mma<Tile, kImages, true>, g, stream)
+                                  : launch_stream<Tile>(stream_mma<Tile, kImages, false>, g, stream);
+        }
+    }
     return g.s.a_unsigned ? run(gemm_mma<Tile, kImages, true>) : run(gemm_mma<Tile, kImages, false>);
 }
 
@@ -152,5 +323,12 @@ using Mma256x128 = MmaTile<4, 2, 256, 128, 128, 4, 1>;
 using Mma128x256 = MmaTile<2, 4, 128, 256, 128, 4, 1>;
 using Mma128x128 = MmaTile<2, 2, 128, 128, 128, 3, 2>;
 using Mma64x64 = MmaTile<2, 2, 64, 64, 128, 4, 3>;
+// For few stages: more blocks at a time, so that some compute while others wait for memory.
+using Mma128x128s = MmaTile<2, 4, 128, 128, 64, 3, 2, 1, 2>;
+using Mma128x64s = MmaTile<4, 2, 128, 64, 64, 3, 2, 1, 3>;
+using Mma64x64s = MmaTile<2, 2, 64, 64, 64, 4, 5, 1, 4>;
+
+// One of these, by its place among them. images: a has windows of images.
+int launch_short_mma(int tile, bool images, const Gemm &g, int split, cudaStream_t stream);
 
 }  // namespace int8_quant

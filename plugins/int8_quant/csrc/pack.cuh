@@ -9,10 +9,11 @@
 
 namespace int8_quant {
 
-// b[g][n][k] = w[g * group + n * column + tap * tap_step + channel * channel_step], where k = tap * padded + channel.
+// b[g][n][k] = w[g * group + n * column + tap * tap_step + channel * channel_step + across * across_step], where
+// k = (tap * padded) + channel + across * channels: taps of a row of a window that lie side by side are `across`.
 struct WeightParams {
-    std::int64_t groups, columns, taps, channels, padded, b_row;
-    std::int64_t group, column, tap_step, channel_step;
+    std::int64_t groups, columns, taps, across, channels, padded, b_row;
+    std::int64_t group, column, tap_step, across_step, channel_step;
     std::int64_t is_unsigned, point_each, column_group;
     std::int64_t w_at, point_at, b_at, sums_at;
 };
@@ -28,11 +29,12 @@ __global__ void pack_weights(const WeightParams p, const std::int8_t *w, const s
     const int flip = p.is_unsigned ? 128 : 0;
     unsigned sum = 0;
     for (std::int64_t k = threadIdx.x; k < p.b_row; k += blockDim.x) {
-        const std::int64_t tap = k / p.padded, channel = k - tap * p.padded;
+        const std::int64_t tap = k / p.padded, within = k - tap * p.padded, across = within / p.channels;
         int value = 0;
-        if (tap < p.taps && channel < p.channels) {
-            const std::int64_t at = group * p.group + column * p.column + tap * p.tap_step + channel * p.channel_step;
-            value = byte_at(w, at, p.is_unsigned) - flip;
+        if (tap < p.taps && across < p.across) {
+            const std::int64_t channel = within - across * p.channels;
+            const std::int64_t at = group * p.group + column * p.column + tap * p.tap_step + across * p.across_step;
+            value = byte_at(w, at + channel * p.channel_step, p.is_unsigned) - flip;
         }
         b[line * p.b_row + k] = static_cast<std::int8_t>(value);
         sum += static_cast<unsigned>(value);
@@ -42,7 +44,7 @@ __global__ void pack_weights(const WeightParams p, const std::int8_t *w, const s
     if (threadIdx.x != 0) return;
     const std::int64_t at = p.point_each ? group * p.column_group + column : 0;
     const int point = (points == nullptr ? 0 : byte_at(points, at, p.is_unsigned)) - flip;
-    unsigned total = 0u - static_cast<unsigned>(point) * static_cast<unsigned>(p.taps * p.channels);
+    unsigned total = 0u - static_cast<unsigned>(point) * static_cast<unsigned>(p.taps * p.across * p.channels);
     for (unsigned i = 0; i < blockDim.x; i++) total += static_cast<unsigned>(parts[i]);
     sums[line] = static_cast<std::int32_t>(total);
 }
@@ -58,32 +60,59 @@ struct WindowParams {
     std::int64_t x_at, point_at, to_at;
 };
 
-__device__ __forceinline__ std::int8_t window_byte(const WindowParams &p, const std::int8_t *x, std::int8_t point,
-                                                   std::int64_t group, std::int64_t row, std::int64_t k) {
-    const std::int64_t tap = k / p.padded, channel = k - tap * p.padded;
-    if (tap >= p.taps || channel >= p.channels) return 0;
-    const std::int64_t image = row / p.positions, position = row - image * p.positions;
-    const std::int64_t down = position / p.out_width, tap_down = tap / p.kernel_width;
-    const std::int64_t y = down * p.stride_y - p.pad_y + tap_down * p.dilation_y;
-    const std::int64_t across = (position - down * p.out_width) * p.stride_x - p.pad_x +
-                                (tap - tap_down * p.kernel_width) * p.dilation_x;
-    if (y < 0 || y >= p.height || across < 0 || across >= p.width) return point;
-    return x[group * p.group_step + image * p.image_step + y * p.row_step + across * p.pixel_step +
-             channel * p.channel_step];
+// Sixteen bytes from any address, of whole words around them.
+__device__ __forceinline__ int4 read_across_words(const std::int8_t *from) {
+    const auto at = reinterpret_cast<std::uintptr_t>(from);
+    const auto *words = reinterpret_cast<const std::uint32_t *>(at & ~std::uintptr_t(3));
+    const unsigned shift = unsigned(at & 3) * 8;
+    std::uint32_t had[5];
+#pragma unroll
+    for (int i = 0; i < 5; i++) had[i] = words[i];
+    return make_int4(int(__funnelshift_r(had[0], had[1], shift)), int(__funnelshift_r(had[1], had[2], shift)),
+                     int(__funnelshift_r(had[2], had[3], shift)), int(__funnelshift_r(had[3], had[4], shift)));
 }
 
-// Sixteen bytes for each thread.
-__global__ void pack_windows(const WindowParams p, const std::int8_t *x, const std::int8_t *points, std::int8_t *to) {
+// Sixteen bytes for each thread: at once where they lie so and no padding is among them, else one after the other, for
+// which it divides once, and then counts taps and channels. What lies behind the last tap is multiplied by zeros.
+__global__ void pack_windows(const __grid_constant__ WindowParams p, const std::int8_t *x, const std::int8_t *points,
+                             std::int8_t *to) {
     wait_for_previous();
     let_next_begin();
     const std::int8_t point = points == nullptr ? std::int8_t(0) : points[0];
-    const std::int64_t each = p.to_row / 16, count = p.groups * p.rows * each;
+    const int each = int(p.to_row / 16), taps = int(p.taps), channels = int(p.channels), padded = int(p.padded);
+    const int height = int(p.height), width = int(p.width), kernel_width = int(p.kernel_width);
+    const bool in_rows = p.channel_step == 1 && p.pixel_step == channels && padded == channels && p.dilation_x == 1 &&
+                         kernel_width == taps;
+    const std::int64_t count = p.groups * p.rows * each;
     for (std::int64_t i = std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
          i += std::int64_t(gridDim.x) * blockDim.x) {
-        const std::int64_t line = i / each, k = (i - line * each) * 16;
-        const std::int64_t group = line / p.rows, row = line - group * p.rows;
+        const std::int64_t line = i / each, group = line / p.rows;
+        const unsigned row = unsigned(line - group * p.rows), image = row / unsigned(p.positions);
+        const unsigned position = row - image * unsigned(p.positions), out_y = position / unsigned(p.out_width);
+        const int out_x = int(position - out_y * unsigned(p.out_width)), k = int(i - line * each) * 16;
+        int tap = k / padded, channel = k - tap * padded;
+        const int down = tap / kernel_width;
+        int across = tap - down * kernel_width, y = int(out_y) * int(p.stride_y) - int(p.pad_y) + down * int(p.dilation_y);
+        const int left = out_x * int(p.stride_x) - int(p.pad_x);
+        const std::int8_t *from = x + group * p.group_step + image * p.image_step;
+        const int begin = left * channels + k;
+        if (in_rows && unsigned(y) < unsigned(height) && left >= 0 && begin + 20 <= width * channels) {
+            *reinterpret_cast<int4 *>(to + i * 16) = read_across_words(from + y * p.row_step + begin);
+            continue;
+        }
         alignas(16) std::int8_t bytes[16];
-        for (int j = 0; j < 16; j++) bytes[j] = window_byte(p, x, point, group, row, k + j);
+        for (int j = 0; j < 16; j++) {
+            const int at = left + across * int(p.dilation_x);
+            const bool counts = tap < taps && channel < channels;
+            const bool inside = unsigned(y) < unsigned(height) && unsigned(at) < unsigned(width);
+            bytes[j] = !counts ? std::int8_t(0)
+                       : inside ? from[y * p.row_step + at * p.pixel_step + channel * p.channel_step]
+                                : point;
+            if (++channel < padded) continue;
+            channel = 0, tap++;
+            if (++across < kernel_width) continue;
+            across = 0, y += int(p.dilation_y);
+        }
         *reinterpret_cast<int4 *>(to + i * 16) = *reinterpret_cast<const int4 *>(bytes);
     }
 }

@@ -124,13 +124,16 @@ __device__ __forceinline__ void get_known(const Gemm &g, const Place &p, Known<k
     if (thread == 0) known->target = target_of(g.e);
 }
 
-// Whether results are whole words of codes, row by row, by no more than scale, clamp and rounding: the usual case.
+// Whether results are whole words of codes, row by row, by no more than scale, an addend of such codes, clamp and
+// rounding: the usual case.
 __device__ __forceinline__ bool is_usual(const Gemm &g) {
     const Sizes &s = g.s;
     const EpilogueParams &p = g.e.p;
     const bool bytes = p.out_type == kInt8 || p.out_type == kUint8;
     const bool words = s.y_column == 1 && (s.columns | s.y_row | s.y_group | s.y_image) % 4 == 0;
-    return bytes && words && g.e.addend == nullptr && g.e.row_sums == nullptr && p.activation <= kClip;
+    const bool adds = g.e.addend != nullptr;
+    const bool codes = p.addend_full && (p.addend_type == kInt8 || p.addend_type == kUint8);
+    return bytes && words && (!adds || codes) && g.e.row_sums == nullptr && p.activation <= kClip;
 }
 
 // Rows `first` and `rows - 1` more of the tile, of all blocks of the cluster. A thread keeps its four columns.
@@ -146,6 +149,7 @@ __device__ __forceinline__ void finish_usual(const Gemm &g, const Place &p, int 
     Column own[4];
     for (int i = 0; i < 4; i++) own[i] = known->columns[x + i];
     auto *out = static_cast<std::int8_t *>(g.e.out);
+    const bool adds = g.e.addend != nullptr;
     for (int y = thread / kWide; y < rows; y += kTurn * kDown) {
         const int left = (rows - y + kDown - 1) / kDown;
         int *from = tile + (first + y) * kPitch + x;
@@ -159,14 +163,22 @@ __device__ __forceinline__ void finish_usual(const Gemm &g, const Place &p, int 
             const int row = p.row + first + y + i * kDown;
             if (i >= left || row >= s.rows) continue;
             const int four[4] = {sums[i].x, sums[i].y, sums[i].z, sums[i].w};
-            std::uint32_t codes = 0;
+            const std::int64_t at = result_at(s, p.group, row, p.column + x);
+            std::uint32_t codes = 0, added = 0;
+            if (adds) added = *reinterpret_cast<const std::uint32_t *>(static_cast<const std::int8_t *>(g.e.addend) + at);
 #pragma unroll
             for (int j = 0; j < 4; j++) {
                 const int sum = wrapped(unsigned(four[j]) + unsigned(own[j].base));
-                const float real = clamp_of(g.e.p, t, __fmul_rn(__int2float_rn(sum), own[j].scale));
+                float real = __fmul_rn(__int2float_rn(sum), own[j].scale);
+                if (adds) {
+                    const int byte = int(added >> (8 * j) & 255u);
+                    const float code = float(g.e.p.addend_type == kUint8 ? byte : static_cast<std::int8_t>(byte));
+                    real = __fadd_rn(real, __fmul_rn(__fadd_rn(code, -t.addend_point), t.addend_scale));
+                }
+                real = clamp_of(g.e.p, t, real);
                 codes |= (std::uint32_t(code_of(real, t)) & 255u) << (8 * j);
             }
-            *reinterpret_cast<std::uint32_t *>(out + result_at(s, p.group, row, p.column + x)) = codes;
+            *reinterpret_cast<std::uint32_t *>(out + at) = codes;
         }
     }
 }

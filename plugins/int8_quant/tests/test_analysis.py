@@ -93,7 +93,7 @@ def test_as_few_layers_as_the_metric_needs(planted: tuple[QuantizedModel, list[A
 
 def test_every_number_of_a_layer_is_there(analysis: Analysis) -> None:
     for layer in analysis.layers:
-        assert layer["kernel"] in ("int8conv_im2col", "int8matmul_blas")
+        assert layer["kernel"] in ("int8conv_strips", "int8conv_im2col", "int8matmul_blas")
         assert layer["milliseconds"] > 0
         assert layer["float_milliseconds"] > 0
         assert layer["saturation"] == 0  # minmax, on the data of the calibration

@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from aicore.errors import InferenceError, UnsupportedError
 from aicore.ir import Builder, TensorType
-from aicore.ops.activation import Clip, Relu
+from aicore.ops.activation import Activation, Clip, HardSigmoid, HardSwish, Relu
 from aicore.ops.convolution import Conv
+from aicore_cpu_numpy.reference import activation as reference
 from aicore_int8_quant.kernels import KERNELS
+from aicore_int8_quant.kernels.epilogue import apply_of
 from aicore_int8_quant.ops import Int8Conv, Int8Linear, Int8Lookup, Int8MatMul, WeightOnlyMatMul
 from aicore_int8_quant.ops.linear import folded_scale
 
@@ -180,6 +182,19 @@ def test_the_scale_is_made_in_float64_and_rounded_once() -> None:
     x, w, y = (np.asarray(np.float32(v)) for v in (0.0123, 0.0456, 0.0789))
     assert folded_scale(x, w, y) == np.float32(float(x) * float(w) / float(y))
     assert folded_scale(x, w) == np.float32(float(x) * float(w))
+
+
+@pytest.mark.parametrize(
+    "activation", [Relu(), Clip(0.0, 6.0), Clip(-1.0, 2.0), HardSwish(), HardSigmoid(), HardSigmoid(0.5, -0.25)]
+)
+def test_activations_in_place_have_the_bits_of_the_reference(activation: Activation) -> None:
+    rng = np.random.default_rng(0)
+    special = [np.nan, np.inf, -np.inf, 0.0, -0.0, 3.0, -3.0, 1e-45, -1e-45, 3.4e38, -3.4e38, np.nextafter(-3, 0)]
+    x = np.concatenate([special, rng.normal(size=1000) * 4]).astype(np.float32)
+    (kernel,) = [k for k in reference.KERNELS if k.op is type(activation)]
+    with np.errstate(over="ignore", invalid="ignore"):
+        wanted, found = np.asarray(kernel.function(activation, x)), apply_of(activation)(x.copy())
+    np.testing.assert_array_equal(found.view(np.uint32), wanted.view(np.uint32))
 
 
 @pytest.mark.parametrize(

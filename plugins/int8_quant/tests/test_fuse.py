@@ -26,7 +26,7 @@ def kinds(graph: Graph) -> list[str]:
 
 def both(graph: Any, **feeds: Array) -> tuple[aicore.Program, Array, Array]:
     """The fused program, its output y, and that of the graph as it was, which runs in floating point."""
-    program = aicore.compile(graph, "cpu", fallback="error")
+    program = aicore.compile(graph, "cpu", fallback="error", choices="-place-channels-last")
     plain = aicore.compile(graph, "cpu", fallback="error", optimize=False)
     return program, program.run(feeds)["y"], plain.run(feeds)["y"]
 
@@ -163,7 +163,7 @@ def test_a_result_that_others_read_is_not_swallowed() -> None:
     x = q.op.input("x", "float32", (1, 4, 6, 6))
     conv = q.op.Conv(q.coded(x), q.weight(8, 4, 1, 1))
     graph = q.op.graph([x], {"y": q.coded(q.op.Relu(conv), 0.1), "z": conv})
-    program = aicore.compile(graph, "cpu", fallback="error")
+    program = aicore.compile(graph, "cpu", fallback="error", choices="-place-channels-last")
     results = program.run({"x": normal(1, 4, 6, 6)})
     assert results["z"].min() < 0
     conv8 = next(node for node in program.graph.nodes if isinstance(node.op, Int8Conv))
@@ -281,4 +281,6 @@ def test_models_in_floating_point_are_left_alone() -> None:
     op = Builder()
     x = op.input("x", "float32", (2, 3))
     graph = op.graph([x], {"y": op.MatMul(x, op.constant(normal(3, 4)))})
-    assert not {Int8MatMul, Int8Conv} & {type(node.op) for node in aicore.compile(graph, "cpu").graph.nodes}
+    assert not {Int8MatMul, Int8Conv} & {
+        type(node.op) for node in aicore.compile(graph, "cpu", choices="-place-channels-last").graph.nodes
+    }

@@ -5,18 +5,15 @@ from __future__ import annotations
 import json
 import unicodedata
 from collections import Counter
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 
 import aicore
-from aicore.frontends.onnx import export_model
-from aicore.ir import Graph, Value
 from aicore.program import Program
 from aicore_int8_quant import QuantizedModel, quantize
+from plugins.int8_quant.tests.layerwise import in_onnxruntime, layers
 from tools.digits import FILE, digits
 from tools.models import model_path
 from tools.ocr import (
@@ -61,66 +58,19 @@ def test_digits_are_read_as_before(digit_model: QuantizedModel) -> None:
     print(f"float {exact:.4f}, int8 {quantized:.4f}\n{digit_model.coverage('cpu').summary()}")
 
 
-def test_another_runtime_agrees_layer_by_layer(digit_model: QuantizedModel) -> None:
-    """Every tensor of codes is at most one code apart, each layer being fed what it has in aicore.
-
-    onnxruntime's fused kernels saturate where products of u8 and s8 add up, so its optimiser is off: it multiplies the
-    dequantised numbers, in float32.
-    """
+def test_another_runtime_agrees_layer_by_layer_on_digits(digit_model: QuantizedModel) -> None:
     _, (images, _) = digits()
-    graph = digit_model.graph
-    quantized = [node for node in graph.nodes if type(node.op).__name__ == "QuantizeLinear"]
-    codes = [node.outputs[0] for node in quantized]
-    ours = compute(graph, codes, {graph.inputs[0]: images[:32]})
-    layers = 0
-    for previous, value in pairwise(codes):
-        part = between(graph, [v for v in codes if v in earlier(graph, previous)], value)
-        theirs = in_onnxruntime(part, {v: ours[v] for v in part.inputs})
-        apart = np.abs(ours[value].astype(int) - theirs.astype(int))
-        assert apart.max() <= 1
-        assert (apart > 0).mean() < 0.01
-        layers += 1
-    assert layers >= 4
+    assert agreeing_layers(digit_model, images[:32]) >= 3
 
 
-def earlier(graph: Graph, value: Value) -> set[Value]:
-    """The value and all that are made before it."""
-    found: set[Value] = set()
-    for node in graph.nodes:
-        found.update(node.outputs)
-        if value in node.outputs:
-            return found
-    return found
-
-
-def between(graph: Graph, given: list[Value], value: Value) -> Graph:
-    """The part of the graph that computes a value from codes that are given."""
-    wanted, nodes = {value}, []
-    for node in reversed(graph.nodes):
-        if wanted.isdisjoint(node.outputs) or not set(node.outputs).isdisjoint(given):
-            continue
-        nodes.append(node)
-        wanted.update(v for v in node.inputs if v is not None)
-    inputs = tuple(v for v in given if v in wanted)
-    return Graph(inputs, (("y", value),), tuple(nodes[::-1]))
-
-
-def compute(graph: Graph, values: list[Value], feeds: dict[Value, Array]) -> dict[Value, Array]:
-    """The fused int8 program's numbers for tensors of codes."""
-    outputs = tuple((f"v{i}", v) for i, v in enumerate(values))
-    program = aicore.compile(Graph(graph.inputs, outputs, graph.nodes), "cpu")
-    found = program.run({v.name: a for v, a in feeds.items()})
-    return {v: found[f"v{i}"] for i, v in enumerate(values)}
-
-
-def in_onnxruntime(graph: Graph, feeds: dict[Value, Array]) -> Array:
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    model = export_model(graph, 21)
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    given = dict(zip((i.name for i in session.get_inputs()), feeds.values(), strict=True))
-    found: Array = session.run(None, given)[0]
-    return found
+def agreeing_layers(model: QuantizedModel, x: Array) -> int:
+    """How many tensors of codes onnxruntime computes as aicore does, each layer fed alike: at most one code apart."""
+    count = 0
+    for name, apart in layers(model.graph, {model.graph.inputs[0]: x}, in_onnxruntime):
+        assert apart.max(initial=0) <= 1, name
+        assert (apart > 0).mean() < 0.01, name
+        count += 1
+    return count
 
 
 @pytest.fixture(scope="module")
@@ -150,32 +100,45 @@ def test_the_detector_finds_the_same_lines(page: Array, boxes: list[Any]) -> Non
     assert min(max(overlap(box, other) for other in found) for box in boxes) > 0.9
     assert model.coverage("cpu").share > 0.95
     print(model.coverage("cpu").summary())
+    assert agreeing_layers(model, page_feed(page, 1.0)) >= 60
+
+
+TEXT = (
+    "Region-based segmentation",
+    "Let us first determine markers of the coins and the",
+    "background. These markers are pixels that we can label",
+    "unambiguously as either object or background. Here",
+    "the markers are found at the two extreme parts of the",
+    "histogram of grey values:",
+    "markers = np.zeros_like(coins)",
+)
+"""What the page says inside of the boxes, which leave out a comma and a prompt."""
 
 
 @pytest.mark.slow
-def test_the_recogniser_reads_the_same_text(page: Array, boxes: list[Any]) -> None:
-    """Lines cut out three ways, calibrated on two others; measured: lines that are equal, and characters that are.
+def test_the_recogniser_still_reads_the_text(page: Array, boxes: list[Any]) -> None:
+    """Lines cut out five ways, calibrated on two others: int8 reads every line that the float model reads.
 
-    Spaces aside, and whether a bracket is the wide one of Chinese text. Where they differ, int8 may be the one that is
-    right: the float model reads "nistogram" at the smallest margin.
+    Spaces aside, and whether a bracket is the wide one of Chinese text. Where the float model errs ("nistogram"), int8
+    may read anything, but no more of all characters wrong than the float model.
     """
     characters = alphabet(model_path("ppocr_rec"))
     exact = aicore.compile(model_path("ppocr_rec"), "cpu")
     model = quantize(model_path("ppocr_rec"), [*lines(page, boxes, 0.15), *lines(page, boxes, 0.55)])
-    feeds = [line for margin in (0.25, 0.35, 0.45) for line in lines(page, boxes, margin)]
+    feeds = [line for margin in (0.25, 0.3, 0.35, 0.4, 0.45) for line in lines(page, boxes, margin)]
+    truth = [plain_text(line) for line in TEXT] * 5
     before, after = (
         [plain_text(read_line(run(p, line)[0], characters)) for line in feeds] for p in (exact, model.compile("cpu"))
     )
-    assert before[14] == after[14] == "Region-basedsegmentation"
-    assert before[19] == after[19] == "histogramofgreyvalues:"
-    changes = sum(edits(one, other) for one, other in zip(before, after, strict=True))
-    equal = sum(one == other for one, other in zip(before, after, strict=True))
-    print(f"{equal} of {len(feeds)} lines, {changes} of {sum(map(len, before))} characters differ")
-    print("\n".join(f"{one} | {other}" for one, other in zip(before, after, strict=True) if one != other))
+    print("\n".join(f"{t} | {b} | {a}" for t, b, a in zip(truth, before, after, strict=True) if not t == b == a))
     print(model.coverage("cpu").summary())
-    assert equal >= 20
-    assert changes <= 0.005 * sum(map(len, before))
+    readable = [number for number, (one, two) in enumerate(zip(truth, before, strict=True)) if one == two]
+    assert len(readable) >= 25
+    assert [number for number in readable if after[number] != truth[number]] == []
+    wrong_before, wrong_after = (sum(map(edits, truth, read)) for read in (before, after))
+    assert wrong_after <= wrong_before
     assert model.coverage("cpu").share == 1
+    assert agreeing_layers(model, feeds[0]) >= 50
 
 
 def plain_text(text: str) -> str:
@@ -194,9 +157,12 @@ def edits(one: str, other: str) -> int:
 
 @pytest.mark.slow
 def test_files_have_the_same_types() -> None:
-    """Of files chosen by their suffixes alone, whatever magika makes of them; every fifth one is for calibration."""
+    """Of files chosen by their suffixes alone, whatever magika makes of them; every fifth one is for calibration.
+
+    2,000 for the test, every other one of them held to the bar by itself.
+    """
     labels = json.loads(model_path("magika_config").read_text())["target_labels_space"]
-    files = real_files(1250)
+    files = real_files(2500)
     feeds = np.stack([magika_feed(file) for file in files])
     of_calibration = np.arange(len(files)) % 5 == 0
     exact = aicore.compile(model_path("magika"), "cpu")
@@ -206,8 +172,10 @@ def test_files_have_the_same_types() -> None:
     before = in_pieces(exact, tested, 16).argmax(1)
     after = in_pieces(model.compile("cpu"), tested, 16).argmax(1)
     types = Counter(labels[i] for i in before)
-    assert len(tested) >= 1000
+    assert len(tested) >= 2000
     assert sum(count >= 20 for count in types.values()) >= 10
-    assert (before == after).mean() >= 0.98
+    assert (before == after)[::2].mean() >= 0.98
+    assert (before == after)[1::2].mean() >= 0.98
+    assert agreeing_layers(model, tested[:2]) >= 2
     print(f"{(before == after).mean():.4f} of {len(tested)} files, {types.most_common(12)}")
     print(model.coverage("cpu").summary())

@@ -48,6 +48,23 @@ def test_every_product_runs_in_int8(model: QuantizedModel) -> None:
     assert found.share == 1
     assert "int8 coverage: 11 of 11 products (100 %)" in found.summary()
     assert "1 in float: no int8 kernel for Concat" in found.summary()
+    converting = {(row.op, row.name): row.reason for row in found.rows if row.kind == "border"}
+    assert converting == {  # the Concat joins tensors of different scales
+        ("QuantizeLinear", "x_codes"): "float comes from the caller",
+        ("QuantizeLinear", "concat_codes"): "float comes from Concat",
+        ("QuantizeLinear", "globalaveragepool_codes"): "float comes from GlobalAveragePool",
+        ("DequantizeLinear", "hardswish_dequantized"): "float is read by Concat",
+        ("DequantizeLinear", "sigmoid_dequantized"): "float is read by Concat",
+    }
+    assert "  2 convert: float is read by Concat [hardswish_dequantized, sigmoid_dequantized]" in found.summary()
+
+
+def test_a_conversion_for_the_caller_is_told() -> None:
+    op = Builder()
+    codes = op.input("x", "int8", (2, 3))
+    graph = op.graph([codes], {"y": op.DequantizeLinear(codes, op.constant(np.float32(0.5)[()]))})
+    (row,) = coverage(aicore.compile(graph, "cpu")).rows
+    assert (row.kind, row.reason) == ("border", "float is read by the caller")
 
 
 def test_fused_and_unfused_agree(model: QuantizedModel, batches: list[Any]) -> None:

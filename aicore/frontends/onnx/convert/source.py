@@ -7,12 +7,12 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from onnx import SparseTensorProto, TensorProto
 
 from aicore.errors import AicoreError, ModelError, UnsupportedError
 from aicore.frontends.onnx._elements import NAME_OF, type_text
 from aicore.frontends.onnx.attributes import Attribute, Attributes
 from aicore.frontends.onnx.external import ExternalData
+from aicore.frontends.onnx.protos import SparseTensorProto, TensorProto
 from aicore.frontends.onnx.tensors import sparse_array, tensor_array
 from aicore.ir import Buffer, Builder, Op, Value
 from aicore.records import dataclass

@@ -13,7 +13,7 @@ import numpy as np
 
 from aicore.ops.recurrent import GRU, LSTM, RNN, Recurrent
 from aicore.records import dataclass
-from aicore_cpu_numpy.fast._gates import Gate
+from aicore_cpu_numpy.fast._gates import Gate, sigmoid_of_negated
 
 Array = np.ndarray[Any, Any]
 Cell: TypeAlias = Callable[[Array, Array, Array], None]
@@ -29,6 +29,7 @@ class Weights:
 
     r: for each product of a step, (gates, L, H, H); or (1, 1, H, gates * H), which gives a single sequence the same.
     reset_bias: (L, 1, H), the bias inside the reset of a GRU with `linear_before_reset`.
+    negated: the squashed gates, all but the candidate, come out negated, which spares their sigmoid a call.
     """
 
     w: Array
@@ -36,6 +37,7 @@ class Weights:
     bias: Array | None = None
     reset_bias: Array | None = None
     peepholes: Array | None = None
+    negated: bool = False
 
 
 @dataclass(frozen=True)
@@ -49,12 +51,21 @@ class Room:
 
 
 def pack(
-    op: Recurrent, w: Array, r: Array, b: Array | None, p: Array | None, *, dense: bool = False, single: bool = False
+    op: Recurrent,
+    w: Array,
+    r: Array,
+    b: Array | None,
+    p: Array | None,
+    *,
+    dense: bool = False,
+    single: bool = False,
+    negated: bool = False,
 ) -> Weights:
     """Weights of L directions, of w (L, G*H, I), r (L, G*H, H), b (L, 2*G*H) and p (L, 3*H).
 
     dense: copy the matrices as the products read them.
     single: they are for one sequence in one direction; one wide product takes less time than one for each gate.
+    negated: see Weights; only for dense ones, of an LSTM without peepholes or a GRU.
     """
     count, hidden = len(w), r.shape[2]
     reset_bias = bias = None
@@ -67,11 +78,16 @@ def pack(
     peepholes = None if p is None else p.reshape(count, 3, 1, hidden).swapaxes(0, 1)
     inputs, states = (m.reshape(count, op.gates, hidden, m.shape[2]).transpose(1, 0, 3, 2) for m in (w, r))
     two_products = isinstance(op, GRU) and not op.linear_before_reset
+    if negated:
+        inputs, states = np.array(inputs), np.array(states)
+        for array in (inputs, states, bias):
+            if array is not None:
+                np.negative(array[:-1], array[:-1])
     blocks: tuple[Array, ...] = (states[:2], states[2:]) if two_products else (states,)
     if dense:
         inputs = np.ascontiguousarray(inputs)
         blocks = tuple(_side_by_side(block) if single else np.ascontiguousarray(block) for block in blocks)
-    return Weights(inputs, blocks, bias, reset_bias, peepholes)
+    return Weights(inputs, blocks, bias, reset_bias, peepholes, negated)
 
 
 def _side_by_side(block: Array) -> Array:
@@ -96,11 +112,14 @@ def make_cell(op: Recurrent, weights: Weights, functions: Sequence[Gate], room: 
 
 def _product(r: Array, out: Array) -> Callable[[Array], Array]:
     """`(h)`: out (gates, L, N, H) = h (L, N, H) @ r."""
+    if r.shape[:2] == (1, 1) and out.shape[1:3] == (1, 1):
+        matrix, row = r[0, 0], out.reshape(-1)
+        return lambda h: np.dot(h[0, 0], matrix, row)
     target = out.reshape(*r.shape[:2], out.shape[2], r.shape[3])
     if 1 < out.shape[2] <= _FEW_ROWS and out.shape[3] >= _LONG_ROWS:
         r, target = r[..., None, :, :], target[..., None, :]
-        return lambda h: np.matmul(h[..., None, :], r, out=target)
-    return lambda h: np.matmul(h, r, out=target)
+        return lambda h: np.matmul(h[..., None, :], r, target)
+    return lambda h: np.matmul(h, r, target)
 
 
 def _rnn(weights: Weights, functions: Sequence[Gate], room: Room) -> Cell:
@@ -109,7 +128,7 @@ def _rnn(weights: Weights, functions: Sequence[Gate], room: Room) -> Cell:
 
     def step(x: Array, h: Array, out: Array) -> None:
         multiply(h)
-        np.add(gates, x, out=gates)
+        np.add(gates, x, gates)
         function(gates[0], out, room.spare)
 
     return step
@@ -117,6 +136,7 @@ def _rnn(weights: Weights, functions: Sequence[Gate], room: Room) -> Cell:
 
 def _gru(weights: Weights, functions: Sequence[Gate], room: Room) -> Cell:
     (f, g), spare = functions, room.spare
+    f = sigmoid_of_negated if weights.negated else f
     both, candidate = room.gates[:2], room.gates[2]
     update, reset = both
     scratch = room.scratch[:2]
@@ -124,11 +144,11 @@ def _gru(weights: Weights, functions: Sequence[Gate], room: Room) -> Cell:
 
     def step(x: Array, h: Array, out: Array) -> None:
         multiply(h)
-        np.add(both, x[:2], out=both)
+        np.add(both, x[:2], both)
         f(both, both, scratch)
-        np.multiply(reset, h, out=spare)
+        np.multiply(reset, h, spare)
         multiply_reset(spare)
-        np.add(candidate, x[2], out=candidate)
+        np.add(candidate, x[2], candidate)
         g(candidate, candidate, spare)
         _blend(update, candidate, h, spare, out)
 
@@ -137,6 +157,7 @@ def _gru(weights: Weights, functions: Sequence[Gate], room: Room) -> Cell:
 
 def _gru_resetting_products(weights: Weights, functions: Sequence[Gate], room: Room) -> Cell:
     gates, (f, g), spare = room.gates, functions, room.spare
+    f = sigmoid_of_negated if weights.negated else f
     both, candidate = gates[:2], gates[2]
     update, reset = both
     scratch, bias = room.scratch[:2], weights.reset_bias
@@ -144,12 +165,12 @@ def _gru_resetting_products(weights: Weights, functions: Sequence[Gate], room: R
 
     def step(x: Array, h: Array, out: Array) -> None:
         multiply(h)
-        np.add(both, x[:2], out=both)
+        np.add(both, x[:2], both)
         f(both, both, scratch)
         if bias is not None:
-            np.add(candidate, bias, out=candidate)
-        np.multiply(candidate, reset, out=candidate)
-        np.add(candidate, x[2], out=candidate)
+            np.add(candidate, bias, candidate)
+        np.multiply(candidate, reset, candidate)
+        np.add(candidate, x[2], candidate)
         g(candidate, candidate, spare)
         _blend(update, candidate, h, spare, out)
 
@@ -158,40 +179,41 @@ def _gru_resetting_products(weights: Weights, functions: Sequence[Gate], room: R
 
 def _blend(update: Array, candidate: Array, h: Array, spare: Array, out: Array) -> None:
     """out = (1 - update) * candidate + update * h."""
-    np.subtract(h, candidate, out=spare)
-    np.multiply(spare, update, out=spare)
-    np.add(spare, candidate, out=out)
+    np.subtract(h, candidate, spare)
+    np.multiply(spare, update, spare)
+    np.add(spare, candidate, out)
 
 
 def _lstm(op: LSTM, weights: Weights, functions: Sequence[Gate], room: Room) -> Cell:
     gates, (f, g, last), spare, cell = room.gates, functions, room.spare, room.cell
+    f = sigmoid_of_negated if weights.negated else f
     admit, emit, keep, candidate = gates
     squashed, squashed_scratch, scratch = gates[:3], room.scratch[:3], room.scratch[0]
     peepholes = weights.peepholes
     multiply = _product(weights.r[0], gates)
 
     def peeping(gate: Array, peephole: Array) -> None:
-        np.multiply(cell, peephole, out=spare)
-        np.add(gate, spare, out=gate)
+        np.multiply(cell, peephole, spare)
+        np.add(gate, spare, gate)
         f(gate, gate, scratch)
 
     def step(x: Array, h: Array, out: Array) -> None:
         multiply(h)
-        np.add(gates, x, out=gates)
+        np.add(gates, x, gates)
         if peepholes is None:
             f(squashed, squashed, squashed_scratch)
         else:
             peeping(admit, peepholes[0])
             peeping(keep, peepholes[2])
         if op.input_forget:
-            np.subtract(1, admit, out=keep)
+            np.subtract(1, admit, keep)
         g(candidate, candidate, scratch)
-        np.multiply(keep, cell, out=cell)
-        np.multiply(admit, candidate, out=candidate)
-        np.add(cell, candidate, out=cell)
+        np.multiply(keep, cell, cell)
+        np.multiply(admit, candidate, candidate)
+        np.add(cell, candidate, cell)
         if peepholes is not None:
             peeping(emit, peepholes[1])
         last(cell, spare, scratch)
-        np.multiply(emit, spare, out=out)
+        np.multiply(emit, spare, out)
 
     return step

@@ -14,11 +14,15 @@ Array = np.ndarray[Any, Any]
 Gate: TypeAlias = Callable[[Array, Array, Array], None]
 """`(x, out, scratch)`: out = activation(x); out may be x, scratch is another array of their shape."""
 
+_ONE = np.ones((), np.float32)
+"""Exact in every floating-point type; ufuncs take it faster than a Python number."""
+
 
 def gate(activation: Activated, clip: float | None) -> Gate:
     """The activation with its parameters; `clip` bounds what goes into it."""
-    formula = FORMULAS[activation.name]
-    whole = partial(formula, alpha=activation.alpha, beta=activation.beta)
+    whole = PLAIN.get(activation.name)
+    if whole is None:
+        whole = partial(FORMULAS[activation.name], alpha=activation.alpha, beta=activation.beta)
     return whole if clip is None else partial(_clipped, whole, clip)
 
 
@@ -28,19 +32,24 @@ def _clipped(inner: Gate, clip: float, x: Array, out: Array, scratch: Array) -> 
     inner(out, out, scratch)
 
 
-def _relu(x: Array, out: Array, scratch: Array, alpha: Any, beta: Any) -> None:
+def _relu(x: Array, out: Array, scratch: Array) -> None:
     np.maximum(x, 0, out=out)
 
 
-def _tanh(x: Array, out: Array, scratch: Array, alpha: Any, beta: Any) -> None:
-    np.tanh(x, out=out)
+def _tanh(x: Array, out: Array, scratch: Array) -> None:
+    np.tanh(x, out)
 
 
-def _sigmoid(x: Array, out: Array, scratch: Array, alpha: Any, beta: Any) -> None:
-    np.negative(x, out=out)
-    np.exp(out, out=out)  # infinite where the result is 0
-    np.add(out, 1, out=out)
-    np.reciprocal(out, out=out)
+def _sigmoid(x: Array, out: Array, scratch: Array) -> None:
+    np.negative(x, out)
+    sigmoid_of_negated(out, out, scratch)
+
+
+def sigmoid_of_negated(x: Array, out: Array, scratch: Array) -> None:
+    """out = sigmoid(-x)."""
+    np.exp(x, out)  # infinite where the result is 0
+    np.add(out, _ONE, out)
+    np.reciprocal(out, out)
 
 
 def _affine(x: Array, out: Array, scratch: Array, alpha: Any, beta: Any) -> None:
@@ -91,10 +100,10 @@ def _softplus(x: Array, out: Array, scratch: Array, alpha: Any, beta: Any) -> No
     np.logaddexp(x, 0, out=out)
 
 
+PLAIN: dict[str, Gate] = {"Relu": _relu, "Tanh": _tanh, "Sigmoid": _sigmoid}
+"""Activations without parameters. What parameters cost at each step, however small, adds up."""
+
 FORMULAS: dict[str, Callable[..., None]] = {
-    "Relu": _relu,
-    "Tanh": _tanh,
-    "Sigmoid": _sigmoid,
     "Affine": _affine,
     "LeakyRelu": _leaky_relu,
     "ThresholdedRelu": _thresholded_relu,

@@ -82,7 +82,7 @@ def finish(
     for kind in kinds:
         result = target if kind == kinds[-1] else source
         if kind == 0 and bias is not None:
-            calls += _add_bias(source, bias, result)
+            calls += with_channels(np.add, source, bias, result)
         elif kind == 1 and residual is not None:
             calls.append(_on(np.add, flat, source, residual, out=result))
         elif activation is not None:
@@ -98,19 +98,20 @@ def _on(function: Callable[..., Any], flat: bool, *operands: Array, out: Array) 
     return partial(function, *operands, out=out)
 
 
-def _add_bias(source: Array, bias: Bias, target: Array) -> Calls:
+def with_channels(function: Callable[..., Any], source: Array, bias: Bias, target: Array) -> Calls:
+    """Calls of target = function(source, one number for each channel)."""
     tile, channels = bias.tile, bias.values.size
     contiguous = source.flags.c_contiguous and target.flags.c_contiguous
     if tile is None or not contiguous or tile.size == channels:
-        return [partial(np.add, source, bias.values, out=target)]
+        return [partial(function, source, bias.values, out=target)]
     x, y = source.reshape(-1), target.reshape(-1)
     whole = x.size // tile.size * tile.size
     calls: Calls = []
     if whole:
         rows = (-1, tile.size)
-        calls.append(partial(np.add, x[:whole].reshape(rows), tile, out=y[:whole].reshape(rows)))
+        calls.append(partial(function, x[:whole].reshape(rows), tile, out=y[:whole].reshape(rows)))
     if whole < x.size:
-        calls.append(partial(np.add, x[whole:], tile[: x.size - whole], out=y[whole:]))
+        calls.append(partial(function, x[whole:], tile[: x.size - whole], out=y[whole:]))
     return calls
 
 

@@ -25,6 +25,7 @@ class Problem:
 
     channels, maps: of one group, in and out. residual, activation: what follows. workers: threads to be kept busy.
     pitched: the positions of the output are further apart than its channels are many.
+    before: what is done to the scaled input.
     """
 
     geometry: Geometry
@@ -38,6 +39,7 @@ class Problem:
     activation: Op | None = None
     workers: int = 1
     pitched: bool = False
+    before: Op | None = None
 
     @classmethod
     def of(cls, conv: Conv, x: Shape, w: Shape, itemsize: int, **rest: Any) -> Problem:
@@ -51,6 +53,11 @@ class Problem:
     def depth(self) -> int:
         """Length of the dot products."""
         return self.channels * self.geometry.offsets
+
+    @property
+    def inputs(self) -> int:
+        """Channels of the input."""
+        return self.group * self.channels
 
     @property
     def outputs(self) -> int:
@@ -100,6 +107,7 @@ class Arrays:
     """What a convolution reads and writes, besides its weights; images have their channels last.
 
     packed: the weights are constant, and were brought into their best order.
+    scale, shift: of the input, if the problem has something `before`.
     """
 
     x: Array
@@ -107,6 +115,8 @@ class Arrays:
     bias: Bias | None
     residual: Array | None
     packed: bool
+    scale: Bias | None = None
+    shift: Bias | None = None
 
 
 @dataclass(frozen=True)

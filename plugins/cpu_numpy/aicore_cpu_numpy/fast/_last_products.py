@@ -7,11 +7,14 @@ from functools import cached_property, partial
 import numpy as np
 
 from aicore.records import dataclass
-from aicore_cpu_numpy.fast._last_epilogue import Array, Call, Calls, finish
+from aicore_cpu_numpy.fast._last_epilogue import Array, Call, Calls, finish, with_channels
 from aicore_cpu_numpy.fast._last_problem import Arrays, Problem, as_rows, even_spans
 from aicore_cpu_numpy.fast._last_rates import CALL, gemm_seconds, packing_seconds, pass_seconds, shared
 from aicore_cpu_numpy.fast._parallel import PARALLEL, shares
 from aicore_cpu_numpy.fast._rows import carve, carved_bytes
+
+_BEFORE = 4
+"""Passes over the input for its scaling, of the cost of an addition: a product, a sum and two bounds."""
 
 
 def needs_windows(p: Problem) -> bool:
@@ -42,7 +45,8 @@ class Products:
         """Expected time; a split by maps that changes nothing comes second."""
         if self._by_maps:
             p = self.problem
-            return shared(self._alone, self._parts, p.maps, packing_seconds(p.positions, p.depth))
+            alike = packing_seconds(p.positions, p.depth) + self._before(p.positions)
+            return shared(self._alone, self._parts, p.maps, alike)
         return shared(self._alone, self._parts, self.problem.positions) * (1.01 if self.split == "maps" else 1.0)
 
     @property
@@ -57,7 +61,16 @@ class Products:
         calls = p.workers * -(-rows // self._most)
         packs = calls / p.workers if self._by_maps else calls
         tail = pass_seconds(p.size, p.passes, min(self._most, rows) * p.outputs) + CALL * calls * (1 + p.passes)
-        return p.group * gemm_seconds(p.positions, p.depth, p.maps, packs) + tail
+        return p.group * gemm_seconds(p.positions, p.depth, p.maps, packs) + tail + self._before(rows)
+
+    def _before(self, rows: int) -> float:
+        """Seconds of one worker for scaling all of the input, in blocks of such rows."""
+        p = self.problem
+        if p.before is None:
+            return 0.0
+        most = min(self._most, rows)
+        size = p.positions * p.inputs
+        return pass_seconds(size, _BEFORE, most * p.inputs) + CALL * _BEFORE * (p.positions / max(most, 1))
 
     @property
     def _by_maps(self) -> bool:
@@ -66,7 +79,9 @@ class Products:
     @property
     def _most(self) -> int:
         """Positions of a block."""
-        return max(self.block // max(self.problem.outputs, 1), 16)
+        p = self.problem
+        widest = p.outputs if p.before is None else max(p.outputs, p.inputs)
+        return max(self.block // max(widest, 1), 16)
 
     @property
     def _bounds(self) -> list[tuple[slice, slice]]:
@@ -89,9 +104,12 @@ class Products:
 
     @cached_property
     def _shapes(self) -> list[tuple[int, int]]:
-        if not self._apart:
-            return []
-        return [(min(self._most, rows.stop - rows.start), maps.stop - maps.start) for rows, maps in self._bounds]
+        """Memory of each worker: for a block's products if they are apart, and for its scaled input if there is one."""
+        bounds, p = self._bounds, self.problem
+        most = [min(self._most, rows.stop - rows.start) for rows, _ in bounds]
+        outputs = [maps.stop - maps.start if self._apart else 0 for _, maps in bounds]
+        inputs = 0 if p.before is None else p.inputs
+        return [shape for rows, maps in zip(most, outputs, strict=True) for shape in ((rows, maps), (rows, inputs))]
 
     def packed(self, w: Array) -> Array:
         """The weights as they are used."""
@@ -105,12 +123,14 @@ class Products:
     def tasks(self, arrays: Arrays, weights: Array, workspace: Array) -> list[Calls]:
         """Calls of each worker."""
         bounds = self._bounds
-        scratch = carve(workspace, arrays.out.dtype, *self._shapes) if self._apart else [None] * len(bounds)
-        return [self._task(arrays, weights, rows, maps, own) for (rows, maps), own in zip(bounds, scratch, strict=True)]
+        memory = carve(workspace, arrays.out.dtype, *self._shapes)
+        scratch = zip(memory[::2], memory[1::2], strict=True)
+        return [self._task(arrays, weights, *bound, *own) for bound, own in zip(bounds, scratch, strict=True)]
 
-    def _task(self, arrays: Arrays, weights: Array, rows: slice, maps: slice, scratch: Array | None) -> Calls:
+    def _task(self, arrays: Arrays, weights: Array, rows: slice, maps: slice, products: Array, scaled: Array) -> Calls:
+        """Calls of one worker. products, scaled: its own memory, as `_shapes` has it."""
         p = self.problem
-        x = as_rows(arrays.x).reshape(p.positions, p.group, p.channels).transpose(1, 0, 2)
+        x = as_rows(arrays.x)
         out = as_rows(arrays.out)[:, maps]
         residual = None if arrays.residual is None else as_rows(arrays.residual)[:, maps]
         bias = None if arrays.bias is None else arrays.bias.part(maps)
@@ -118,8 +138,13 @@ class Products:
         calls: Calls = []
         for start, stop in even_spans(rows.start, rows.stop, self._most):
             target = out[start:stop]
-            source = target if scratch is None else scratch[: stop - start]
-            calls.append(multiply(x[:, start:stop], own, source))
+            source = products[: stop - start] if self._apart else target
+            block = x[start:stop]
+            if arrays.scale is not None:
+                block = scaled[: stop - start]
+                calls += with_channels(np.multiply, x[start:stop], arrays.scale, block)
+                calls += finish(block, block, arrays.shift, None, p.before)
+            calls.append(multiply(block.reshape(len(block), p.group, p.channels).transpose(1, 0, 2), own, source))
             calls += finish(source, target, bias, None if residual is None else residual[start:stop], p.activation)
         return calls
 

@@ -1,6 +1,6 @@
 """Convolutions of channels-last images, with bias, residual and activation done on each block while it is in the cache.
 
-gemm: a 1x1 kernel is a matrix product as it is.
+gemm: a 1x1 kernel is a matrix product as it is. It may scale, shift and bound its input, too, block by block.
 im2col: the windows of a block are copied side by side, then it is a matrix product. Any other kernel.
 shifted: the image times each offset's weights, added up shifted.
 depthwise: sums of products over the kernel's offsets, with neighbouring positions and channels as one long loop.
@@ -13,18 +13,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from aicore.ir import Op, TensorType, numpy_dtype
 from aicore.kernels import Kernel, kernel
 from aicore.ops.convolution import Conv
-from aicore.ops.fused_linear import ConvAct, ConvAdd, ConvAddAct
+from aicore.ops.fused_linear import ConvAct, ConvAdd, ConvAddAct, ScaleActConv
 from aicore.ops.layout import ChannelsLast
 from aicore.records import dataclass
 from aicore.runtime import thread_count
 from aicore_cpu_numpy.fast import _last_depthwise, _last_products, _last_shifted, _last_windows
 from aicore_cpu_numpy.fast._last_depthwise import Depthwise
-from aicore_cpu_numpy.fast._last_epilogue import Array, Bias, Call, Calls, reason_against
+from aicore_cpu_numpy.fast._last_epilogue import Array, Bias, Call, Calls, needs_two, reason_against
 from aicore_cpu_numpy.fast._last_problem import Arrays, Problem
 from aicore_cpu_numpy.fast._last_products import Products
 from aicore_cpu_numpy.fast._last_shifted import Shifted
@@ -83,48 +83,77 @@ VARIANTS = (
 )
 
 
+class Operands(NamedTuple):
+    """What each operand is for: an array, its type, or its constant; None where there is none."""
+
+    x: Any
+    w: Any
+    bias: Any = None
+    residual: Any = None
+    scale: Any = None
+    shift: Any = None
+
+    @classmethod
+    def of(cls, op: ChannelsLast, values: Sequence[Any]) -> Operands:
+        """Of the values in the order of the op's operands."""
+        return cls(**dict(zip(_ORDER[type(op.inner)], values, strict=False)))
+
+
+_ORDER: dict[type[Op], tuple[str, ...]] = {
+    **dict.fromkeys((Conv, ConvAct), ("x", "w", "bias")),
+    **dict.fromkeys((ConvAdd, ConvAddAct), ("x", "w", "residual", "bias")),
+    ScaleActConv: ("x", "scale", "shift", "w", "bias"),
+}
+
+
 @lru_cache(maxsize=4096)
 def problem_of(op: ChannelsLast, workers: int, *types: TensorType | None) -> Problem:
     """The convolution that the op is for operands of known shapes."""
     inner: Any = op.inner
-    conv = inner if isinstance(inner, Conv) else inner.conv
-    x, w, *rest = types
-    assert x is not None  # infer() refused the op otherwise
-    assert w is not None
-    adds = isinstance(inner, ConvAdd | ConvAddAct)
+    scales = isinstance(inner, ScaleActConv)
+    linear = inner.conv if scales else inner
+    given = Operands.of(op, types)
     return Problem.of(
-        conv,
-        x.static_shape,
-        w.static_shape,
-        numpy_dtype(x.dtype).itemsize,
-        bias=len(rest) > adds and rest[-1] is not None,
-        residual=adds,
-        activation=getattr(inner, "activation", None),
+        linear if isinstance(linear, Conv) else linear.conv,
+        given.x.static_shape,
+        given.w.static_shape,
+        numpy_dtype(given.x.dtype).itemsize,
+        bias=given.bias is not None,
+        residual=isinstance(inner, ConvAdd | ConvAddAct),
+        activation=getattr(linear, "activation", None),
+        before=inner.activation if scales else None,
         workers=workers,
     )
 
 
 @dataclass(frozen=True)
 class Bound:
-    """A convolution of known shapes with its constants packed; threads may share it."""
+    """A convolution of known shapes with its constants packed; threads may share it.
 
+    known: the packed weights, and the Bias of each operand that is one, as far as they are constant.
+    """
+
+    op: ChannelsLast
     method: Method
-    weights: Array | None
-    bias: Bias | None
-    residual: bool
+    known: Operands
 
-    def __call__(self, x: Array, w: Array, *rest: Array | None, out: Array, workspace: Array) -> None:
-        self.place(x, w, *rest, out=out, workspace=workspace)()
+    def __call__(self, *operands: Array | None, out: Array, workspace: Array) -> None:
+        self.place(*operands, out=out, workspace=workspace)()
 
-    def place(self, x: Array, w: Array, *rest: Array | None, out: Array, workspace: Array) -> Call:
+    def place(self, *operands: Array | None, out: Array, workspace: Array) -> Call:
         """The call for these arrays, with the views of all blocks made."""
-        residual = rest[0] if self.residual else None
-        loose = rest[self.residual] if len(rest) > self.residual else None
-        bias = self.bias if self.bias is not None or loose is None else Bias(loose)
-        weights = self.method.plain(w) if self.weights is None else self.weights
-        arrays = Arrays(x, out, bias, residual, self.weights is not None)
+        given, known = Operands.of(self.op, operands), self.known
+        packed = known.w is not None
+        weights = known.w if packed else self.method.plain(given.w)
+        bias, scale = _numbers(known.bias, given.bias), _numbers(known.scale, given.scale)
+        arrays = Arrays(given.x, out, bias, given.residual, packed, scale, _numbers(known.shift, given.shift))
         method = self.method if out.flags.c_contiguous else _pitched(self.method)
         return side_by_side(method.tasks(arrays, weights, workspace))
+
+
+def _numbers(known: Bias | None, given: Array | None) -> Bias | None:
+    """One number per channel, as known before the run or as given."""
+    return known if known is not None or given is None else Bias(given.reshape(-1))
 
 
 @lru_cache(maxsize=1 << 14)
@@ -145,13 +174,15 @@ def _pitched(method: Method) -> Method:
 
 
 def _supports(variant: Variant, op: ChannelsLast, *types: TensorType | None) -> str | None:
-    x, w = types[:2]
-    if x is None or w is None or not (x.is_static and w.is_static):
+    given = Operands.of(op, types)
+    if given.x is None or given.w is None or not (given.x.is_static and given.w.is_static):
         return "needs shapes that are known in numbers"
     problem = problem_of(op, 1, *types)
     if problem.activation is not None and (reason := reason_against(problem.activation)):
         return reason
-    if problem.residual and (reason := _residual_reason(problem, types[2])):
+    if problem.residual and (reason := _residual_reason(problem, given.residual)):
+        return reason
+    if problem.before is not None and (reason := _scale_reason(problem, problem.before, given)):
         return reason
     return variant.reason_against(problem)
 
@@ -175,10 +206,11 @@ def _bind(
     **settings: Any,
 ) -> Bound:
     method = method_of(variant, op, tuple(types), settings)
-    adds = isinstance(op.inner, ConvAdd | ConvAddAct)
-    w, bias = constants[1], constants[2 + adds] if len(constants) > 2 + adds else None
-    packed = None if w is None else method.packed(w)
-    return Bound(method, packed, None if bias is None else Bias.constant(bias), adds)
+    given = Operands.of(op, constants)
+    packed = None if given.w is None else method.packed(given.w)
+    vectors = (None if c is None else c.reshape(-1) for c in (given.bias, given.scale, given.shift))
+    bias, scale, shift = (None if v is None else Bias.constant(v) for v in vectors)
+    return Bound(op, method, Operands(None, packed, bias, None, scale, shift))
 
 
 def _make(wraps: type[Op], variant: Variant) -> Kernel:
@@ -195,9 +227,9 @@ def _make(wraps: type[Op], variant: Variant) -> Kernel:
         pitched=True,
         tune=variant.tune,
     )
-    def convolve(op: ChannelsLast, x: Array, w: Array, *rest: Array | None, out: Array, workspace: Array) -> None:
-        types = [None if a is None else TensorType(a.dtype.name, a.shape) for a in (x, w, *rest)]
-        _bind(variant, op, types, [None] * len(types))(x, w, *rest, out=out, workspace=workspace)
+    def convolve(op: ChannelsLast, *operands: Array | None, out: Array, workspace: Array) -> None:
+        types = [None if a is None else TensorType(a.dtype.name, a.shape) for a in operands]
+        _bind(variant, op, types, [None] * len(types))(*operands, out=out, workspace=workspace)
 
     return convolve
 
@@ -210,6 +242,15 @@ def _residual_reason(problem: Problem, residual: TensorType | None) -> str | Non
     return f"adds a residual of the output's shape only: {residual} to {wanted}"
 
 
-KERNELS: tuple[Kernel, ...] = tuple(
-    _make(wraps, variant) for wraps in (Conv, ConvAct, ConvAdd, ConvAddAct) for variant in VARIANTS
+def _scale_reason(problem: Problem, before: Op, given: Operands) -> str | None:
+    """Why the input cannot be scaled block by block, or None."""
+    wanted = (problem.inputs, *(1 for _ in problem.geometry.dims))
+    if given.scale is None or given.shift is None or {given.scale.shape, given.shift.shape} != {wanted}:
+        return f"scales and shifts by one number per channel, {wanted}: {given.scale}, {given.shift}"
+    return f"cannot do {type(before).__name__} in place" if needs_two(before) else reason_against(before)
+
+
+KERNELS: tuple[Kernel, ...] = (
+    *(_make(wraps, variant) for wraps in (Conv, ConvAct, ConvAdd, ConvAddAct) for variant in VARIANTS),
+    _make(ScaleActConv, VARIANTS[0]),
 )

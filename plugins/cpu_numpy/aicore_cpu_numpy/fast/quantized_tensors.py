@@ -10,11 +10,17 @@ import numpy as np
 from aicore.ir import TensorType
 from aicore.kernels import Kernel, kernel
 from aicore.ops.quantization import DequantizeLinear, Quantization, QuantizeLinear, quantized_axis
+from aicore_cpu_numpy.fast._bounds import CLIP
+from aicore_cpu_numpy.fast._parallel import parts_of
+from aicore_cpu_numpy.fast._quantized import padded, spread_tasks
 from aicore_cpu_numpy.fast._rows import BLOCK_ELEMENTS, Array, row_blocks, split_axis
 
 BYTES = frozenset({"int8", "uint8"})
 RATE, CALL = 1e9, 3e-6
 """For estimates: elements per second of one core, and seconds of one NumPy call."""
+
+Piece = tuple[Array, Array, Array, Array]
+"""Some of the operand, the same of the result, and scales and zero points in float32."""
 
 
 def _reason(op: Quantization, x: TensorType, scale: TensorType, zero_point: TensorType | None) -> str | None:
@@ -45,16 +51,21 @@ def _dequantize_reason(
 
 
 def _block_bytes(op: Quantization, x: TensorType, scale: TensorType, *others: TensorType | None) -> int:
-    """A row may be longer than a block."""
-    if math.prod(scale.static_shape) == 1:
-        return 4 * BLOCK_ELEMENTS
-    _, along, after = split_axis(x.static_shape, quantized_axis(op.axis, len(x.static_shape)))
-    return 4 * max(BLOCK_ELEMENTS, after if after > 1 else along)
+    """Of all threads; a row may be longer than a block."""
+    longest = BLOCK_ELEMENTS
+    if math.prod(scale.static_shape) != 1:
+        _, along, after = split_axis(x.static_shape, quantized_axis(op.axis, len(x.static_shape)))
+        longest = max(longest, after if after > 1 else along)
+    return padded(4 * longest) * _threads(math.prod(x.static_shape))
+
+
+def _threads(elements: int) -> int:
+    return parts_of(elements / RATE)
 
 
 def _seconds(op: Quantization, x: TensorType, *others: TensorType | None) -> float:
     size = math.prod(x.static_shape)
-    return size / RATE + 6 * CALL * (size // BLOCK_ELEMENTS + 1)
+    return (size / RATE + 6 * CALL * (size // BLOCK_ELEMENTS + 1)) / _threads(size)
 
 
 @kernel(
@@ -69,16 +80,21 @@ def _seconds(op: Quantization, x: TensorType, *others: TensorType | None) -> flo
 def quantize_linear_blocks(
     op: QuantizeLinear, x: Array, scale: Array, zero_point: Array | None = None, *, out: Array, workspace: Array
 ) -> None:
-    limits, room = np.iinfo(out.dtype), workspace.view(np.float32)
-    for source, target, divisor, offset in _blocks(op, x, out, scale, zero_point):
-        work = room[: source.size].reshape(source.shape)
-        np.divide(source, divisor, out=work)
-        if np.isnan(np.max(work)):
-            np.copyto(work, 0, where=np.isnan(work))
-        np.rint(work, out=work)
-        np.clip(work, limits.min - offset, limits.max - offset, out=work)
-        np.add(work, offset, out=work)
-        np.copyto(target, work, casting="unsafe")
+    pieces = list(_blocks(op, x, out, scale, zero_point))
+    spread_tasks(pieces, _quantize, workspace, _threads(x.size))
+
+
+def _quantize(piece: Piece, share: Array) -> None:
+    source, target, divisor, offset = piece
+    limits = np.iinfo(target.dtype)
+    work = share.view(np.float32)[: source.size].reshape(source.shape)
+    np.divide(source, divisor, out=work)
+    if np.isnan(np.max(work)):
+        np.copyto(work, 0, where=np.isnan(work))
+    np.rint(work, out=work)
+    CLIP(work, limits.min - offset, limits.max - offset, out=work)
+    np.add(work, offset, out=work)
+    np.copyto(target, work, casting="unsafe")
 
 
 @kernel(
@@ -92,15 +108,18 @@ def quantize_linear_blocks(
 def dequantize_linear_blocks(
     op: DequantizeLinear, x: Array, scale: Array, zero_point: Array | None = None, *, out: Array
 ) -> None:
-    for source, target, factor, offset in _blocks(op, x, out, scale, zero_point):
-        np.copyto(target, source)
-        np.subtract(target, offset, out=target)
-        np.multiply(target, factor, out=target)
+    pieces = list(_blocks(op, x, out, scale, zero_point))
+    spread_tasks(pieces, _dequantize, np.empty(0, np.uint8), _threads(x.size))
 
 
-def _blocks(
-    op: Quantization, x: Array, out: Array, scale: Array, zero_point: Array | None
-) -> Iterator[tuple[Array, Array, Array, Array]]:
+def _dequantize(piece: Piece, share: Array) -> None:
+    source, target, factor, offset = piece
+    np.copyto(target, source)
+    np.subtract(target, offset, out=target)
+    np.multiply(target, factor, out=target)
+
+
+def _blocks(op: Quantization, x: Array, out: Array, scale: Array, zero_point: Array | None) -> Iterator[Piece]:
     """Pieces of x and out, with the scales and the zero points, in float32, that they have."""
     if not x.size:
         return

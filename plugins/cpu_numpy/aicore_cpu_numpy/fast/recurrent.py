@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -102,7 +103,8 @@ class _Layer:
         assert x is not None and r is not None  # noqa: PT018  # inference refuses a node without them
         self._op = op.checked()
         self._groups = _groups(op)
-        self._parts = _Sizes.of(op, x, r).parts
+        self._sizes = _Sizes.of(op, x, r)
+        self._dtype = numpy_dtype(x.dtype)
         functions = [gate(activation, self._op.clip) for activation in self._op.settled_activations()]
         share = len(functions) // op.directions
         self._functions = [functions[lanes[0] * share : (lanes[0] + 1) * share] for lanes in self._groups]
@@ -115,27 +117,58 @@ class _Layer:
     def place(self, *operands: Array | None, out: tuple[Array, ...], workspace: Array) -> Callable[[], None]:
         """A call for these arrays: all views of them are made once."""
         if self._weights is not None:
-            return self._runs(self._weights, operands, out, workspace)
+            return self._runs(self._memory(self._weights, workspace), operands, out)
 
         def run() -> None:
-            self._runs(self._pack(operands, dense=False), operands, out, workspace)()
+            self._runs(self._memory(self._pack(operands, dense=False), workspace), operands, out)()
+
+        return run
+
+    def prepare(self, workspace: Array) -> Callable[..., None]:
+        """`(*operands, out=)` in this memory, whose views are made once."""
+        if self._weights is None:
+            return partial(self, workspace=workspace)
+        memory = self._memory(self._weights, workspace)
+
+        def run(*operands: Array | None, out: tuple[Array, ...]) -> None:
+            self._runs(memory, operands, out)()
 
         return run
 
     def _pack(self, operands: Operands, dense: bool) -> list[Weights]:
         w, r, b, p = (_operand(operands, i) for i in WEIGHTS)
-        single = self._parts[-1][:2] == (1, 1)
+        single = self._sizes.parts[-1][:2] == (1, 1)
+        negated = dense and p is None and self._is_sigmoid
         packed = []
         for lanes in self._groups:
             part = slice(lanes[0], lanes[-1] + 1)
             bias, peepholes = (None if a is None else a[part] for a in (b, p))
-            packed.append(pack(self._op, w[part], r[part], bias, peepholes, dense=dense, single=single))
+            packed.append(
+                pack(self._op, w[part], r[part], bias, peepholes, dense=dense, single=single, negated=negated)
+            )
         return packed
 
-    def _runs(
-        self, weights: Sequence[Weights], operands: Operands, out: tuple[Array, ...], workspace: Array
-    ) -> Callable[[], None]:
-        runs = [self._group(i, one, operands, out, workspace).run for i, one in enumerate(weights)]
+    @property
+    def _is_sigmoid(self) -> bool:
+        """Whether gates that let through are squashed by sigmoids of what is not clipped."""
+        names = [activation.name for activation in self._op.settled_activations()]
+        gated = names[:: len(names) // self._op.directions]
+        return self._op.clip is None and not isinstance(self._op, RNN) and set(gated) == {"Sigmoid"}
+
+    def _memory(self, weights: Sequence[Weights], workspace: Array) -> list[_Memory]:
+        """Of each group of directions, which all work in the same bytes."""
+        sizes, found = self._sizes, []
+        ordered, projected, gates, scratch, outputs, *states = _split(workspace, self._dtype, sizes.parts)
+        h, cell, spare, saved = states
+        by_step = projected.reshape(*gates.shape[:2], sizes.steps, *gates.shape[2:]).transpose(2, 0, 1, 3, 4)
+        for one, functions in zip(weights, self._functions, strict=True):
+            step = make_cell(self._op, one, functions, Room(gates, scratch, spare, cell))
+            own = [h, cell][: self._op.states]
+            found.append(_Memory(one, step, ordered, projected, list(by_step), outputs, own, saved))
+        return found
+
+    def _runs(self, memory: Sequence[_Memory], operands: Operands, out: tuple[Array, ...]) -> Callable[[], None]:
+        runs = [self._group(i, one, operands, out).run for i, one in enumerate(memory)]
         if len(runs) == 1:
             return runs[0]
 
@@ -145,107 +178,113 @@ class _Layer:
 
         return run
 
-    def _group(
-        self, index: int, weights: Weights, operands: Operands, out: tuple[Array, ...], workspace: Array
-    ) -> _Group:
+    def _group(self, index: int, memory: _Memory, operands: Operands, out: tuple[Array, ...]) -> _Group:
         x, lanes, layout = operands[0], self._groups[index], self._op.layout
         assert x is not None  # inference refuses a node without it
-        ordered, projected, gates, scratch, outputs, *states = _split(workspace, x.dtype, self._parts)
         backwards = [self._op.direction == "reverse" or k == 1 for k in lanes]
         steps = slice(None, None, -1)
         in_time, y = (x.swapaxes(0, 1), out[0].transpose(1, 2, 0, 3)) if layout else (x, out[0])
         placed = not layout and self._op.direction == "forward"
         first = [_operand(operands, _FIRST_STATE + i) for i in range(self._op.states)]
-        h, cell, spare, saved = states
+        outputs = y if placed else memory.outputs
         return _Group(
-            weights=weights,
-            cell=make_cell(self._op, weights, self._functions[index], Room(gates, scratch, spare, cell)),
+            memory=memory,
             xs=[in_time[steps] if back else in_time for back in backwards],
-            ordered=ordered,
-            projected=projected,
-            steps=list(
-                projected.reshape(*gates.shape[:2], *in_time.shape[:2], gates.shape[3]).transpose(2, 0, 1, 3, 4)
-            ),
-            outputs=y if placed else outputs,
+            outputs=outputs,
+            made=list(outputs),
             ys=[] if placed else [y[steps, k] if back else y[:, k] for k, back in zip(lanes, backwards, strict=True)],
             first=[None if a is None else _of_lanes(a, lanes, layout) for a in first],
-            states=[h, cell][: self._op.states],
             last=[_of_lanes(a, lanes, layout) for a in out[1:]],
             lengths=_operand(operands, _LENGTHS),
-            backwards=np.array(backwards).reshape(-1, 1, 1),
-            saved=saved,
+            backwards=backwards,
         )
 
 
 @dataclass(frozen=True)
-class _Group:
-    """L directions side by side, in given memory.
+class _Memory:
+    """Where L directions side by side work: views of a workspace, and their step in it.
 
-    xs: the input (T, N, I) in the order of each direction's time; `ordered` holds one that is not dense.
-    projected: (G, L, T * N, H), and `steps` each step of it.
-    outputs: (T, L, N, H) in the directions' own time, and `ys` where each of them goes; none if they are y already.
-    first, states, last: states before, during and after the steps.
+    ordered: room for an input that is not dense. projected: (G, L, T * N, H), and `steps` each step of it.
+    outputs: (T, L, N, H), where they cannot go to their place at once. states: during the steps.
     saved: room for the cell state, which sequences that have ended keep.
     """
 
     weights: Weights
     cell: Cell
-    xs: Sequence[Array]
     ordered: Array
     projected: Array
     steps: Sequence[Array]
     outputs: Array
+    states: Sequence[Array]
+    saved: Array
+
+
+@dataclass(frozen=True)
+class _Group:
+    """L directions side by side, on given arrays.
+
+    xs: the input (T, N, I) in the order of each direction's time.
+    outputs: (T, L, N, H) in the directions' own time, `made` each step of it, and `ys` where each of them goes; none
+        if they are y already.
+    first, last: states before and after the steps. backwards: which directions are.
+    """
+
+    memory: _Memory
+    xs: Sequence[Array]
+    outputs: Array
+    made: Sequence[Array]
     ys: Sequence[Array]
     first: Sequence[Array | None]
-    states: Sequence[Array]
     last: Sequence[Array]
     lengths: Array | None
-    backwards: Array
-    saved: Array
+    backwards: Sequence[bool]
 
     def run(self) -> None:
         self._project()
-        for state, first in zip(self.states, self.first, strict=True):
+        states = self.memory.states
+        for state, first in zip(states, self.first, strict=True):
             np.copyto(state, 0 if first is None else first)
-        if self.lengths is None or (self.lengths >= len(self.steps)).all():
+        if self.lengths is None or (self.lengths >= len(self.made)).all():
             self._scan()
         else:
             self._scan_some(self.lengths)
         for lane, y in enumerate(self.ys):
             np.copyto(y, self.outputs[:, lane])
-        for state, last in zip(self.states, self.last, strict=True):
+        for state, last in zip(states, self.last, strict=True):
             np.copyto(last, state)
 
     def _project(self) -> None:
-        rows = self.ordered.shape
+        weights, ordered, projected = self.memory.weights, self.memory.ordered, self.memory.projected
         for lane, x in enumerate(self.xs):
             if not x.flags.c_contiguous:
-                np.copyto(self.ordered.reshape(x.shape), x)
-            flat = x.reshape(rows) if x.flags.c_contiguous else self.ordered
-            np.matmul(flat, self.weights.w[:, lane], out=self.projected[:, lane])
-        if self.weights.bias is not None:
-            np.add(self.projected, self.weights.bias, out=self.projected)
+                np.copyto(ordered.reshape(x.shape), x)
+            flat = x.reshape(ordered.shape) if x.flags.c_contiguous else ordered
+            np.matmul(flat, weights.w[:, lane], out=projected[:, lane])
+        if weights.bias is not None:
+            np.add(projected, weights.bias, out=projected)
 
     def _scan(self) -> None:
         """Every sequence has every step."""
-        cell, before = self.cell, self.states[0]
-        for x, y in zip(self.steps, self.outputs, strict=True):
+        cell, state = self.memory.cell, self.memory.states[0]
+        before = state
+        for x, y in zip(self.memory.steps, self.made, strict=True):
             cell(x, before, y)
             before = y
-        if before is not self.states[0]:
-            np.copyto(self.states[0], before)
+        if before is not state:
+            np.copyto(state, before)
 
     def _scan_some(self, lengths: Array) -> None:
         """Beyond a sequence's end its states wait and its outputs are 0."""
-        h, *others = self.states
-        count = len(self.steps)
-        for t, (x, y) in enumerate(zip(self.steps, self.outputs, strict=True)):
-            ended = lengths[:, None] <= np.where(self.backwards, count - 1 - t, t)
+        memory = self.memory
+        h, *others = memory.states
+        count, backwards = len(self.made), np.array(self.backwards).reshape(-1, 1, 1)
+        for t, (x, y) in enumerate(zip(memory.steps, self.made, strict=True)):
+            ended = lengths[:, None] <= np.where(backwards, count - 1 - t, t)
             for state in others:  # one at most
-                np.copyto(self.saved, state)
-            self.cell(x, h, y)
+                np.copyto(memory.saved, state)
+            memory.cell(x, h, y)
             for state in others:
-                np.copyto(state, self.saved, where=ended)
+                np.copyto(state, memory.saved, where=ended)
             np.copyto(y, h, where=ended)
             np.copyto(h, y)
             np.copyto(y, 0, where=ended)

@@ -6,15 +6,16 @@ The numbers are those of cublasLt.h in versions 12 and 13, whose headers are not
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import threading
 from ctypes import byref, c_float, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from pathlib import Path
 from typing import Any
 
 from aicore.errors import ExecutionError
+from aicore_cuda_ge.kernels._nvidia import library_file
+
+MISSING = "takes cuBLASLt, which is not installed; `pip install nvidia-cublas` brings that of CUDA 13"
 
 _VERSIONS = (13, 12)
 _TYPES = {"float32": 0, "float16": 2, "bfloat16": 14}
@@ -94,19 +95,7 @@ class Prepared:
 @cache
 def library_path() -> str:
     """Where the library is; empty when there is none. Does not load it."""
-    return next((str(path) for folder in _folders() for path in _libraries(folder) if path.is_file()), "")
-
-
-def _libraries(folder: Path) -> tuple[Path, ...]:
-    return tuple(folder / f"libcublasLt.so.{version}" for version in _VERSIONS)
-
-
-def _folders() -> list[Path]:
-    """NVIDIA's wheels, which CuPy and PyTorch bring, before toolkits."""
-    spec = importlib.util.find_spec("nvidia")
-    wheels = [Path(root) for root in (spec.submodule_search_locations or ())] if spec else []
-    found = [root / sub for root in wheels for sub in ("cu13/lib", "cublas/lib")]
-    return [*found, *map(Path, ("/usr/local/cuda/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib64"))]
+    return library_file([f"libcublasLt.so.{version}" for version in _VERSIONS], ("cu13/lib", "cublas/lib"))
 
 
 @lru_cache(maxsize=4096)

@@ -33,7 +33,7 @@ _TILES = {"float32": (128, 64), "tf32": (128, 128), "float16": (128, 128), "bflo
 def reason_against(op: Op, *types: TensorType | None) -> str | None:
     """What the library is not given: it takes dense matrices, one batch axis, and c as a row or as large as y."""
     if not blas.library_path():
-        return "takes cuBLASLt, which is not installed"
+        return blas.MISSING
     if machine().capability < 80:
         return "takes GPUs of compute capability 8.0 and above"
     product, dtype = product_of(op, *types), _dtype(types)

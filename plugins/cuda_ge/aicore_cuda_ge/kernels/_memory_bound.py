@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from aicore.ir import Op, TensorType, Value, moved_bytes
+from aicore.ir import Op, TensorType, Value, as_tuple, moved_bytes, numpy_dtype
 
 NARROW = frozenset({"float32", "float16", "bfloat16"})
 """Element types whose arithmetic is float32."""
@@ -34,6 +34,11 @@ def shape_of(tensor: TensorType | None) -> tuple[int, ...]:
     return tensor.static_shape
 
 
+def results_of(op: Op, types: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
+    """What the op makes of operands of these types."""
+    return as_tuple(op.infer(*(None if t is None else Value("x", t) for t in types)))
+
+
 def dtype_of(types: Sequence[TensorType | None]) -> str:
     """The element type of the first operand."""
     assert types[0] is not None
@@ -44,6 +49,13 @@ def along(shape: Sequence[int], axis: int) -> tuple[int, int, int]:
     """The shape as (outer, length, inner) around one axis."""
     axis %= len(shape)
     return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+
+
+def need_words(dtype: str) -> str | None:
+    """The reason against element types that are no words of 1, 2, 4 or 8 bytes."""
+    shares_bytes = dtype in ("string", "int4", "uint4", "int2", "uint2", "float4e2m1")
+    is_word = not shares_bytes and numpy_dtype(dtype).itemsize in (1, 2, 4, 8)
+    return None if is_word else f"does not take {dtype}"
 
 
 def need_static(*types: TensorType | None) -> str | None:

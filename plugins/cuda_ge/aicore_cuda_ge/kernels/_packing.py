@@ -23,6 +23,15 @@ def on_device(array: DeviceArray, pack: Callable[[Any, Any], Any]) -> DeviceArra
     return DeviceArray(full.data.ptr, full.shape, full.dtype, array.device, full)
 
 
+def uploaded(array: Any) -> DeviceArray:
+    """A table of NumPy on the device that is current."""
+    import cupy
+
+    full = cupy.asarray(array)
+    cupy.cuda.get_current_stream().synchronize()  # graphs are replayed on streams of their own
+    return DeviceArray(full.data.ptr, full.shape, full.dtype, full.device.id, full)
+
+
 def pack_rows(
     sizes: tuple[int, int, int, int],
     strides: tuple[int, int, int],

@@ -28,6 +28,13 @@ _CLUSTER_SECONDS = 0.3e-6
 _JOIN_BYTES_EACH_SECOND = 16e9
 """Of sums that the blocks of one multiprocessor read from each other's shared memory."""
 
+_ROWS_SECONDS, _SHARE_SECONDS = 0.3e-6, 0.37e-6
+"""Of the kernel that sums rows of b: to begin, and for each doubling of the blocks that share the inner axis."""
+_TURN_SECONDS, _TURN_SECONDS_EACH_ROW, _ROW_BLOCKS = 0.64e-6, 0.5e-6, 2
+"""Of 128 rows of b: for one row of a, and for each further one; blocks of a multiprocessor that do not wait."""
+_NOT_HIDDEN = 0.6
+"""Of the time that memory needs for b, beside the turns."""
+
 
 @dataclass(frozen=True)
 class Tile:
@@ -152,20 +159,31 @@ def _split_seconds(product: Product, splits: int, joined: int) -> float:
 
 
 def rows_seconds(product: Product, share: int) -> float:
-    """Of the kernels for few rows: b is read once, at the rate that the threads at work can ask for it."""
-    dots = product.b_inner == 1
-    groups = -(-product.columns * share // 8) if dots else -(-product.columns // 32) * share
-    blocks = groups * product.entries
+    """Of the kernels for few rows: b is read once, by dot products along its rows or by sums of them."""
+    if product.b_inner == 1:
+        return _dot_seconds(product, share)
+    blocks = product.entries * -(-product.columns // 32) * share
+    if not blocks:
+        return 0.0
+    each = -(-product.inner // (share * 128)) * (_TURN_SECONDS + (product.rows - 1) * _TURN_SECONDS_EACH_ROW)
+    turns = each * max(1.0, blocks / (_ROW_BLOCKS * machine().multiprocessors))
+    joins = _SHARE_SECONDS * math.log2(share) if machine().clusters else 0.0
+    read = (1 if product.b_is_wide else 2) * _moved(product) / (0.85 * BYTES_EACH_SECOND)
+    return LAUNCH_SECONDS + _ROWS_SECONDS + joins + max(read, turns + _NOT_HIDDEN * read)
+
+
+def _dot_seconds(product: Product, share: int) -> float:
+    """At the rate that the threads at work can ask for b."""
+    blocks = -(-product.columns * share // 8) * product.entries
     if not blocks:
         return 0.0
     busy = min(1.0, blocks / (2 * machine().multiprocessors))
     rate = 0.85 * BYTES_EACH_SECOND * max(busy, 1e-3)
     taken = 1 if product.rows == 1 else 1.3 if product.rows <= 4 else 2.0
-    latency = _BLOCK_SECONDS + (0.6e-6 if share > 1 and not dots else 0.0)
-    wide = product.inner_is_wide if dots else product.b_is_wide
-    each = -(-product.inner // (share * 128 * 4)) if dots else -(-product.inner // (share * 32 * 4))
+    each = -(-product.inner // (share * 128 * 4))
     reads = each * 0.7e-6 / (1 if blocks < machine().multiprocessors else 2)
-    return LAUNCH_SECONDS + latency + max(reads, _moved(product) * taken * (1 if wide else 2) / rate)
+    wide = 1 if product.inner_is_wide else 2
+    return LAUNCH_SECONDS + _BLOCK_SECONDS + max(reads, _moved(product) * taken * wide / rate)
 
 
 def blocked_seconds(product: Product) -> float:

@@ -3,6 +3,7 @@
 implicit: a matrix product in tiles, of channels-last float32 images. unaligned: the same where channels are no multiple
 of 4. tensor: the same on tensor cores, for float16 and bfloat16, and as tf32 for float32 where that was asked for.
 depthwise: one thread for a few results of a channel. direct: one thread for each result, for everything else.
+cudnn, cudnn_fft, cudnn_winograd: NVIDIA's library, where it is installed; `_dnn_conv.py`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from aicore.ops.layout import ChannelsLast
 from aicore_cuda_ge.arrays import DeviceArray
 from aicore_cuda_ge.calls import Call, Compiled, compiled
 from aicore_cuda_ge.kernels import _conv_tiles as tiles
+from aicore_cuda_ge.kernels import _dnn_conv as by_library
 from aicore_cuda_ge.kernels import _tensor_conv as on_tensor_cores
 from aicore_cuda_ge.kernels import _tensor_tiles as tensor
 from aicore_cuda_ge.kernels._conv_problem import Problem, problem_of, reason_against
@@ -237,6 +239,38 @@ def _depthwise(wraps: type[Op]) -> Kernel:
     return made(run_from_plan)
 
 
+_LIBRARY = (
+    ("cudnn", "", _FLOAT32 | _NARROW, ("precomputed",), None),
+    ("cudnn_tf32", "", _FLOAT32, ("precomputed",), tensor.TF32),
+    ("cudnn_fft", "fft", _FLOAT32, ("fft_tiles", "fft"), None),
+    ("cudnn_winograd", "winograd", _FLOAT32, ("winograd_apart",), None),
+)
+"""Variant, fast algorithm, element types, algorithms, precision."""
+
+
+def library_reason(fast: str, op: Op, *types: TensorType | None) -> str | None:
+    return image_reason(op, *types) or by_library.reason_against(fast, problem_of(op, *types))
+
+
+def _by_library(
+    wraps: type[Op], variant: str, fast: str, dtypes: frozenset[str], algorithms: tuple[str, ...], precision: str | None
+) -> Kernel:
+    made = kernel(
+        ChannelsLast,
+        device="cuda",
+        variant=variant,
+        dtypes=dtypes,
+        supports=partial(library_reason, fast),
+        workspace=partial(by_library.workspace, precision is not None),
+        estimate=partial(by_library.estimate, precision is not None),
+        tune={"algorithm": algorithms},
+        bind=partial(by_library.bind, precision is not None),
+        wraps=wraps,
+        precision=precision,
+    )
+    return made(run_from_plan)
+
+
 KERNELS: tuple[Kernel, ...] = (
     *(_direct(op, None) for op in (*CONVOLUTIONS, ConvTranspose)),
     *(_direct(ChannelsLast, wraps) for wraps in (*CONVOLUTIONS, ConvTranspose)),
@@ -245,4 +279,5 @@ KERNELS: tuple[Kernel, ...] = (
     *(_tensor(wraps, "tensor", _NARROW, None) for wraps in CONVOLUTIONS),
     *(_tensor(wraps, tensor.TF32, _FLOAT32, tensor.TF32) for wraps in CONVOLUTIONS),
     *(_depthwise(wraps) for wraps in CONVOLUTIONS),
+    *(_by_library(wraps, *what) for wraps in CONVOLUTIONS for what in _LIBRARY),
 )

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from aicore.ir import Op, TensorType, Value, as_tuple, numpy_dtype
+from aicore.ir import Op, TensorType, numpy_dtype
 from aicore.kernels import Kernel, kernel
 from aicore.ops.gather import Gather, GatherElements, GatherND
 from aicore.ops.movement import Concat, Expand, Split, Tile, Transpose
@@ -19,7 +19,7 @@ from aicore_cuda_ge.codegen.compiler import load
 from aicore_cuda_ge.codegen.copying import Copy, copy_source, dense
 from aicore_cuda_ge.codegen.gathering import gather_source
 from aicore_cuda_ge.codegen.source import prelude
-from aicore_cuda_ge.kernels._memory_bound import run_from_plan, seconds_of, shape_of
+from aicore_cuda_ge.kernels._memory_bound import results_of, run_from_plan, seconds_of, shape_of
 
 Types = Sequence["TensorType | None"]
 seconds = seconds_of(bytes_per_second=2.5e12, launch_seconds=1.1e-6)
@@ -127,7 +127,7 @@ def _resize_supports(op: Resize, *types: TensorType | None) -> str | None:
     reason = _movable(types)
     if reason is not None:
         return reason
-    x, y = shape_of(types[0]), _results(op, types)[0].static_shape
+    x, y = shape_of(types[0]), results_of(op, types)[0].static_shape
     axes = op.axes if op.axes is not None else tuple(range(len(x)))
     whole = all(new % old == 0 and new >= old for old, new in zip(x, y, strict=True) if old)
     scales = dict(zip(axes, op.scales or (), strict=False))
@@ -136,10 +136,6 @@ def _resize_supports(op: Resize, *types: TensorType | None) -> str | None:
 
 
 Plan = Callable[[Any, "tuple[int, ...]", "tuple[int, ...]"], "tuple[Copy, ...]"]
-
-
-def _results(op: Op, types: Types) -> tuple[TensorType, ...]:
-    return as_tuple(op.infer(*(None if t is None else Value("x", t) for t in types)))
 
 
 def launch_copy(copy: Copy, dtype: str, source: int, target: int) -> tuple[Call, ...]:
@@ -163,7 +159,7 @@ def _copying(op: type[Op], plan: Plan, *needed: str) -> Kernel:
         return _fields_missing(op, *needed) or _movable(types)
 
     def bind(op: Any, types: Types, constants: Sequence[Any]) -> tuple[Call, ...]:
-        y = _results(op, types)[0]
+        y = results_of(op, types)[0]
         calls: tuple[Call, ...] = ()
         for copy in plan(op, shape_of(types[0]), y.static_shape):
             calls += launch_copy(copy, y.dtype, 0, len(types))
@@ -179,7 +175,7 @@ def _concat_supports(op: Concat, *types: TensorType | None) -> str | None:
 
 def _concat_bind(op: Concat, types: Types, constants: Sequence[Any]) -> tuple[Call, ...]:
     """One launch for each operand, into its part of the result."""
-    y = _results(op, types)[0]
+    y = results_of(op, types)[0]
     axis = op.axis % len(y.static_shape)
     strides, start = dense(y.static_shape), 0
     calls: tuple[Call, ...] = ()
@@ -202,7 +198,7 @@ def _split_bind(op: Split, types: Types, constants: Sequence[Any]) -> tuple[Call
     axis = op.axis % len(x)
     strides, start = dense(x), 0
     calls: tuple[Call, ...] = ()
-    for i, y in enumerate(_results(op, types)):
+    for i, y in enumerate(results_of(op, types)):
         copy = Copy(y.static_shape, strides, dense(y.static_shape), from_start=start)
         calls += launch_copy(copy, y.dtype, 0, len(types) + i)
         start += y.static_shape[axis] * strides[axis]
@@ -219,7 +215,7 @@ def _pad_supports(op: Pad, *types: TensorType | None) -> str | None:
 
 def _pad_bind(op: Pad, types: Types, constants: Sequence[Any]) -> tuple[Call, ...]:
     """Zeros everywhere, then what is kept of the operand in its place; negative pads cut."""
-    y = _results(op, types)[0]
+    y = results_of(op, types)[0]
     if not y.size:
         return ()
     x = shape_of(types[0])
@@ -238,13 +234,13 @@ def _pad_bind(op: Pad, types: Types, constants: Sequence[Any]) -> tuple[Call, ..
 
 def _gather_supports(op: Op, *types: TensorType | None) -> str | None:
     reason = _movable(types)
-    if reason is None and 0 in shape_of(types[0]) and _results(op, types)[0].size:
+    if reason is None and 0 in shape_of(types[0]) and results_of(op, types)[0].size:
         return "every index is out of range"  # of an operand without elements
     return reason
 
 
 def _gather_bind(op: Any, types: Types, constants: Sequence[Any]) -> tuple[Call, ...]:
-    y = _results(op, types)[0]
+    y = results_of(op, types)[0]
     if not y.size:
         return ()
     x, indices = types[0], types[1]

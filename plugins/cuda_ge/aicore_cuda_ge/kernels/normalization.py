@@ -11,7 +11,7 @@ from typing import Any
 
 from aicore.ir import Op, TensorType
 from aicore.kernels import Kernel, kernel
-from aicore.ops.fused_normalization import AddNormalization
+from aicore.ops.fused_normalization import AddNormalization, AddNormalizationSum
 from aicore.ops.layout import ChannelsLast
 from aicore.ops.normalization import (
     LRN,
@@ -54,12 +54,16 @@ def _last_axes_bind(op: Any, types: Types, constants: Sequence[Any]) -> Call:
     bias = 2 if len(types) > 2 and types[2] is not None else _ABSENT
     out = len(types)
     statistics = (out + 1, out + 2) if op.n_outputs() > 1 else (_ABSENT, _ABSENT)
-    pick = (0, _ABSENT, 1, bias, out, *statistics)
+    pick = (0, _ABSENT, 1, bias, out, *statistics, _ABSENT)
     return compiled(f"normalize_{dtype_of(types)}", _rows(op, shape_of(types[0])), pick=pick)
 
 
 def _sum_supports(
-    op: AddNormalization, a: TensorType, b: TensorType, scale: TensorType, bias: TensorType | None = None
+    op: AddNormalization | AddNormalizationSum,
+    a: TensorType,
+    b: TensorType,
+    scale: TensorType,
+    bias: TensorType | None = None,
 ) -> str | None:
     """The sum of two tensors of one shape, normalised over its last axes."""
     reason = need_static(a, b)
@@ -67,14 +71,15 @@ def _sum_supports(
         return reason
     if a.static_shape != b.static_shape:
         return "adds tensors of one shape"
-    if op.n_outputs() > 1:
+    if op.normalization.n_outputs() > 1:
         return "keeps no statistics"
     return _last_axes_supports(op.normalization, a, scale, bias)
 
 
-def _sum_bind(op: AddNormalization, types: Types, constants: Sequence[Any]) -> Call:
+def _sum_bind(op: AddNormalization | AddNormalizationSum, types: Types, constants: Sequence[Any]) -> Call:
     bias = 3 if len(types) > 3 and types[3] is not None else _ABSENT
-    pick = (0, 1, 2, bias, len(types), _ABSENT, _ABSENT)
+    total = len(types) + 1 if isinstance(op, AddNormalizationSum) else _ABSENT
+    pick = (0, 1, 2, bias, len(types), _ABSENT, _ABSENT, total)
     return compiled(f"normalize_{dtype_of(types)}", _rows(op.normalization, shape_of(types[0])), pick=pick)
 
 
@@ -107,7 +112,7 @@ def _group_bind(op: GroupNormalization, types: Types, constants: Sequence[Any]) 
 
 
 def _of_channels(params: Sequence[int | float], types: Types) -> Call:
-    return compiled(f"normalize_{dtype_of(types)}", params, pick=(0, _ABSENT, 1, 2, 3, _ABSENT, _ABSENT))
+    return compiled(f"normalize_{dtype_of(types)}", params, pick=(0, _ABSENT, 1, 2, 3, _ABSENT, _ABSENT, _ABSENT))
 
 
 def _batch_supports(op: BatchNormalization, *types: TensorType | None) -> str | None:
@@ -146,6 +151,7 @@ KERNELS: tuple[Kernel, ...] = (
     _made(LayerNormalization, _last_axes_supports, _last_axes_bind),
     _made(RMSNormalization, _last_axes_supports, _last_axes_bind),
     _made(AddNormalization, _sum_supports, _sum_bind),
+    _made(AddNormalizationSum, _sum_supports, _sum_bind),
     _made(InstanceNormalization, _channels_supports, _instance_bind),
     _made(GroupNormalization, _channels_supports, _group_bind),
     _made(BatchNormalization, _batch_supports, _batch_bind, FLOAT),

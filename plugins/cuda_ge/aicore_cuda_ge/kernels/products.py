@@ -3,7 +3,7 @@
 tiled: tiles of many sizes in shared memory, of a that a launch turned first where that pays. rows: at most 8 rows, or
 columns, as fast as memory. tensor: float16 and bfloat16 on tensor cores, which add up in float32; tf32: float32 on
 tensor cores, where that was asked for. narrow: float16 and bfloat16 as float32. blocked: any type. reference: one
-thread for each result. cublas, cublas_tf32: by cuBLASLt; there are such kernels only where that library is installed.
+thread for each result. cublas, cublas_tf32: by cuBLASLt, where that library is installed.
 """
 
 from __future__ import annotations
@@ -265,8 +265,4 @@ def library_kernels(op: type[Op]) -> tuple[Kernel, ...]:
     return tuple(wrap(run_from_plan) for wrap in made)
 
 
-def _all_kernels_of(op: type[Op]) -> tuple[Kernel, ...]:
-    return (*_kernels_of(op), *(library_kernels(op) if blas.library_path() else ()))
-
-
-KERNELS: tuple[Kernel, ...] = tuple(made for op in OPS for made in _all_kernels_of(op))
+KERNELS: tuple[Kernel, ...] = tuple(made for op in OPS for made in (*_kernels_of(op), *library_kernels(op)))

@@ -1,26 +1,36 @@
-"""RNN, LSTM and GRU: one matrix product for the inputs of all steps, then a launch for each step."""
+"""RNN, LSTM and GRU: one matrix product for the inputs of all steps, then a launch for each step.
+
+float16 and bfloat16 are multiplied on tensor cores; sums and states stay float32, and results are rounded once.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
-from typing import Any
 
 from aicore.ir import Op, TensorType
 from aicore.kernels import Kernel, kernel
 from aicore.ops.recurrent import GRU, LSTM, RNN, Recurrent
-from aicore_cuda_ge.calls import Compiled, compiled
+from aicore_cuda_ge.arrays import DeviceArray
+from aicore_cuda_ge.calls import Call, compiled
 from aicore_cuda_ge.kernels import _product_times as times
+from aicore_cuda_ge.kernels import _tensor_product as on_tensor_cores
+from aicore_cuda_ge.kernels import _tensor_tiles as tensor
 from aicore_cuda_ge.kernels._activations import IDENTITY, Params, recurrent_params
 from aicore_cuda_ge.kernels._machine import BYTES_EACH_SECOND, LAUNCH_SECONDS, machine
 from aicore_cuda_ge.kernels._memory_bound import run_from_plan
+from aicore_cuda_ge.kernels._packing import item_bytes, on_device
 from aicore_cuda_ge.kernels._product import Product
+from aicore_cuda_ge.kernels._tensor_product import Operand
+from aicore_cuda_ge.kernels._windows import ELEMENTS
 
 _CELLS = {RNN: 0, LSTM: 1, GRU: 2}
 _LINEAR_GRU = 3
 _ACTIVATIONS = 6
+_PROJECTION_TILE = "64x64"
 _LARGEST = 2**31 - 1
 _MOST_SEQUENCES = 65_535
 _L2_BYTES_EACH_SECOND = times.L2_BYTES_EACH_SECOND
@@ -31,6 +41,7 @@ class Layer:
     """Sizes of a recurrent layer."""
 
     op: Recurrent
+    dtype: str
     steps: int
     batch: int
     features: int
@@ -70,9 +81,22 @@ class Layer:
         return projected, hidden, hidden + unit, hidden + 2 * unit
 
     @property
-    def workspace(self) -> int:
-        """Bytes."""
+    def states_end(self) -> int:
+        """Bytes of the workspace that hold float32."""
         return 4 * (self.offsets[-1] + _rounded(self.units))
+
+    @property
+    def factors(self) -> tuple[Operand, Operand]:
+        """x and w of the projection, for tensor cores."""
+        x, w = on_tensor_cores.operands_of(self.projection)
+        return x, w
+
+    @property
+    def workspace(self) -> int:
+        """Bytes; behind the states, factors that have to be packed."""
+        if self.dtype == "float32":
+            return self.states_end
+        return self.states_end + sum(f.nbytes(self.dtype) for f in self.factors if not f.is_ready(self.dtype))
 
     def params(self, constant: bool) -> Params:
         """The struct Recurrent. constant: nothing writes r while a program runs."""
@@ -80,7 +104,7 @@ class Layer:
         activations = [recurrent_params(activated) for activated in op.settled_activations()]
         activations += [IDENTITY] * (_ACTIVATIONS - len(activations))
         return (
-            *(self.cell, self.steps, self.batch, self.hidden, op.directions, op.gates),
+            *(ELEMENTS[self.dtype], self.cell, self.steps, self.batch, self.hidden, op.directions, op.gates),
             *(op.layout, int(op.direction == "reverse"), int(isinstance(op, LSTM) and op.input_forget)),
             *(self.operands, op.n_outputs(), *self.offsets, int(constant)),
             math.inf if op.clip is None else float(op.clip),
@@ -94,7 +118,8 @@ def layer_of(op: Op, *types: TensorType | None) -> Layer:
     if not isinstance(op, Recurrent) or x is None or w is None or r is None:
         raise ValueError(f"{type(op).__name__} is no recurrent layer with x, w and r")
     steps, batch = (x[1], x[0]) if op.layout else (x[0], x[1])
-    return Layer(op.checked(), steps, batch, x[2], r[2], len(types))
+    dtype = next(t.dtype for t in types if t is not None)
+    return Layer(op.checked(), dtype, steps, batch, x[2], r[2], len(types))
 
 
 def supports(op: Op, *types: TensorType | None) -> str | None:
@@ -104,6 +129,10 @@ def supports(op: Op, *types: TensorType | None) -> str | None:
     layer = layer_of(op, *types)
     if max(layer.projection.rows, layer.projection.columns, layer.features, layer.units) > _LARGEST:
         return "takes sizes below 2**31"
+    if layer.dtype != "float32" and (reason := tensor.reason_against_machine()):
+        return reason
+    if layer.dtype != "float32" and layer.features == 0:
+        return f"takes at least one feature in {layer.dtype}"
     return f"takes at most {_MOST_SEQUENCES} sequences" if layer.batch > _MOST_SEQUENCES else None
 
 
@@ -111,28 +140,65 @@ def workspace(op: Op, *types: TensorType | None) -> int:
     return layer_of(op, *types).workspace
 
 
-def bind(op: Op, types: Sequence[TensorType | None], constants: Sequence[Any]) -> tuple[Compiled, ...]:
+def bind(op: Op, types: Sequence[TensorType | None], constants: Sequence[DeviceArray | None]) -> tuple[Call, ...]:
     """The projection, if there is anything to project, and the steps."""
     layer = layer_of(op, *types)
+    project = _project if layer.dtype == "float32" else _project_narrow
+    steps = compiled("recurrent_steps", layer.params(constants[2] is not None))
+    return (*project(layer, constants[1]), steps)
+
+
+def _project(layer: Layer, w: DeviceArray | None) -> tuple[Call, ...]:
     product, plan = layer.projection, _plan(layer.projection)
     name, splits, _ = times.parse(plan)
-    where = layer.operands + layer.op.n_outputs()
-    project = product.params(where, splits=splits, wide=product.reads, constant=constants[1] is not None)
-    return (
-        compiled(f"gemm_{name}", project),
-        compiled("recurrent_steps", layer.params(constants[2] is not None)),
-    )
+    params = product.params(_workspace_at(layer), splits=splits, wide=product.reads, constant=w is not None)
+    return (compiled(f"gemm_{name}", params),)
+
+
+def _project_narrow(layer: Layer, w: DeviceArray | None) -> tuple[Call, ...]:
+    """Launches that pack x and w, where their rows are no multiples of 16 bytes, and the product."""
+    product, dtype, at = layer.projection, layer.dtype, _workspace_at(layer)
+    x_rows, w_rows = layer.factors
+    inner = tensor.padded(layer.features, dtype)
+    calls: list[Call] = []
+    extra: tuple[DeviceArray, ...] = ()
+    places = (0, 0, 1, 0)
+    if not x_rows.is_ready(dtype):  # then w, whose rows are as long, is not ready either
+        product = replace(product, a_row=inner, b_column=inner)
+        w_byte = layer.states_end + x_rows.nbytes(dtype)
+        calls.append(x_rows.pack(dtype, 0, at, layer.states_end))
+        places = (at, layer.states_end, at, w_byte)
+        if w is None:
+            calls.append(w_rows.pack(dtype, 1, at, w_byte))
+        else:
+            extra = (on_device(w, partial(on_tensor_cores.packed, operand=w_rows, dtype=dtype)),)
+            places = (at, layer.states_end, at + 1, 0)
+    tail = (tensor.TILES[_PROJECTION_TILE].index, *places, inner)
+    params = product.params(at, constant=w is not None)
+    return (*calls, compiled(f"recurrent_project_{dtype}", (*params, *tail), extra))
+
+
+def _workspace_at(layer: Layer) -> int:
+    return layer.operands + layer.op.n_outputs()
 
 
 def estimate(op: Op, *types: TensorType | None) -> float:
     """Steps follow each other; each reads r, which the L2 cache may hold, once for eight sequences."""
     layer = layer_of(op, *types)
-    product = layer.projection
-    r_bytes = 4 * layer.op.directions * layer.op.gates * layer.hidden**2
+    r_bytes = item_bytes(layer.dtype) * layer.op.directions * layer.op.gates * layer.hidden**2
     rate = _L2_BYTES_EACH_SECOND if r_bytes < 30e6 else BYTES_EACH_SECOND
     launches = 2 if layer.cell == _CELLS[GRU] else 1
     each = launches * (LAUNCH_SECONDS + 0.4e-6) + -(-layer.batch // 8) * r_bytes / rate
-    return times.tiled_seconds(product, _plan(product)) + layer.steps * each
+    return _projection_seconds(layer) + layer.steps * each
+
+
+def _projection_seconds(layer: Layer) -> float:
+    product = layer.projection
+    if layer.dtype == "float32":
+        return times.tiled_seconds(product, _plan(product))
+    nbytes = sum(factor.nbytes(layer.dtype) for factor in layer.factors) + 4 * product.rows * product.columns
+    work = tensor.Work(layer.dtype, 1, product.rows, product.columns, product.inner, nbytes)
+    return tensor.seconds(work, _PROJECTION_TILE, 1)
 
 
 def _plan(product: Product) -> str:
@@ -152,7 +218,7 @@ def _kernel_of(op: type[Op]) -> Kernel:
         op,
         device="cuda",
         variant="steps",
-        dtypes={"float32"},
+        dtypes={"float32", "float16", "bfloat16"},
         supports=supports,
         workspace=workspace,
         bind=bind,

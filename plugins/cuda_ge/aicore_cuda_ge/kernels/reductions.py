@@ -1,4 +1,7 @@
-"""Reductions, and the place of the extreme: over one group of neighbouring axes, by graph_executor/reduce."""
+"""Reductions, and the place of the extreme, by graph_executor/reduce.
+
+rows: over one group of neighbouring axes. apart: over others, which are brought side by side before.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +24,20 @@ from aicore.ops.reduction import (
     ReduceSumSquare,
 )
 from aicore_cuda_ge.calls import Call, compiled
+from aicore_cuda_ge.codegen.copying import Copy, dense
 from aicore_cuda_ge.kernels._machine import machine
 from aicore_cuda_ge.kernels._memory_bound import (
     FLOATS,
-    NARROW,
     along,
     dtype_of,
     need_axes,
     row_seconds,
     run_from_plan,
+    seconds_of,
     shape_of,
 )
+from aicore_cuda_ge.kernels._windows import ELEMENTS
+from aicore_cuda_ge.kernels.movement import launch_copy
 
 Types = Sequence["TensorType | None"]
 
@@ -49,6 +55,8 @@ _HOW: dict[type[Op], tuple[str, int]] = {
     ReduceSumSquare: ("reduce_squares", _PLAIN),
     ReduceLogSum: ("reduce_sum", _LOGARITHM),
 }
+
+apart_seconds = seconds_of(bytes_per_second=1.2e12, launch_seconds=2.6e-6)
 
 _BLOCKS_EACH_MULTIPROCESSOR = 8
 _MOST_SPLITS = 256
@@ -124,6 +132,34 @@ def _bind(op: Any, types: Types, constants: Sequence[Any]) -> Call:
     return compiled(f"{name}_{x.dtype}", (*_sizes(op, x), _splits(op, x), after), pick=(0, out, out + 1))
 
 
+def _apart_supports(op: Any, x: TensorType, axes: TensorType | None = None) -> str | None:
+    if axes is not None:
+        return "needs axes that are known before the run"
+    if not x.is_static:
+        return "needs shapes that are known in numbers"
+    neighbours = middle(x.static_shape, _reduced(op, x.static_shape)) is not None
+    return "reduces axes that are no neighbours" if neighbours else None
+
+
+def _apart_workspace(op: Any, x: TensorType, axes: TensorType | None = None) -> int:
+    return math.prod(x.static_shape) * _itemsize(x.dtype)
+
+
+def _apart_bind(op: Any, types: Types, constants: Sequence[Any]) -> tuple[Call, ...]:
+    """A copy with the reduced axes last, and their reduction."""
+    x, out = types[0], len(types)
+    assert x is not None  # it is required
+    shape, reduced = x.static_shape, sorted(_reduced(op, x.static_shape))
+    kept = [axis for axis in range(len(shape)) if axis not in reduced]
+    order = (*kept, *reduced)
+    dims = tuple(shape[axis] for axis in order)
+    copy = Copy(dims, tuple(dense(shape)[axis] for axis in order), dense(dims))
+    name, after = _HOW[type(op)]
+    sizes = (math.prod(shape[axis] for axis in kept), math.prod(shape[axis] for axis in reduced), 1)
+    reduce = compiled(f"{name}_{x.dtype}", (*sizes, 1, after), pick=(out + 1, out, -1))
+    return (*launch_copy(copy, x.dtype, 0, out + 1), reduce)
+
+
 def _arg_bind(op: Any, types: Types, constants: Sequence[Any]) -> Call:
     largest = int(isinstance(op, ArgMax))
     params = (*along(shape_of(types[0]), op.axis), largest, op.select_last_index)
@@ -148,8 +184,21 @@ KERNELS: tuple[Kernel, ...] = (
         kernel(
             op,
             device="cuda",
+            variant="apart",
+            dtypes=FLOATS,
+            supports=_apart_supports,
+            workspace=_apart_workspace,
+            bind=_apart_bind,
+            estimate=apart_seconds,
+        )(run_from_plan)
+        for op in _HOW
+    ),
+    *(
+        kernel(
+            op,
+            device="cuda",
             variant="rows",
-            dtypes=NARROW,
+            dtypes=frozenset(ELEMENTS),
             supports=need_axes,
             bind=_arg_bind,
             estimate=row_seconds,

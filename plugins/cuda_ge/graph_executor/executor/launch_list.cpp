@@ -188,7 +188,7 @@ void LaunchList::copy_in(const std::vector<void *> &inputs, cudaStream_t stream)
     for (const Copy &copy : inputs_) {
         void *source = inputs.at(copy.argument);
         if (source == copy.fixed || copy.bytes == 0) continue;
-        check(cudaMemcpyAsync(copy.fixed, source, copy.bytes, cudaMemcpyDeviceToDevice, stream), "copying an input");
+        check(cudaMemcpyAsync(copy.fixed, source, copy.bytes, cudaMemcpyDefault, stream), "copying an input");
     }
 }
 
@@ -218,7 +218,7 @@ void LaunchList::run(const std::vector<void *> &inputs, const std::vector<void *
     for (const Copy &copy : outputs_) {
         void *target = outputs.at(copy.argument);
         if (target == copy.fixed || copy.bytes == 0) continue;
-        check(cudaMemcpyAsync(target, copy.fixed, copy.bytes, cudaMemcpyDeviceToDevice, where), "copying an output");
+        check(cudaMemcpyAsync(target, copy.fixed, copy.bytes, cudaMemcpyDefault, where), "copying an output");
     }
     if (stream == nullptr) {
         check(cudaStreamSynchronize(where), "running the graph");

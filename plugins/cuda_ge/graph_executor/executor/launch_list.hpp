@@ -74,6 +74,7 @@ class LaunchList {
     void capture();
 
     // Copies inputs into place, replays, copies outputs out; waits for the end unless a stream of the caller is given.
+    // The addresses may be of the device or of the host.
     void run(const std::vector<void *> &inputs, const std::vector<void *> &outputs, void *stream);
 
     // Queues one replay on the stream and returns. Callers always give the same stream, which orders the replays.

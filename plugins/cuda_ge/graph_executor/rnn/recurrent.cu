@@ -3,7 +3,10 @@
 // A warp computes one hidden unit of up to SEQUENCES sequences: it reads the rows of r for all gates of the unit once,
 // 32 lanes side by side, multiplies them by the states before, adds up its lanes, and then lane i finishes sequence i.
 // The rows of r, which are constants as a rule, are asked for before the step before has ended.
+// Operands of 16 bits become float32 as they are read; states stay float32 from step to step.
 #include "../ge/kernel.cuh"
+
+#include "../cnn/fours.cuh"
 #include "recurrent.cuh"
 
 namespace {
@@ -14,7 +17,8 @@ constexpr int kThreads = 128, kWarps = kThreads / 32;
 constexpr int kAhead = 2;  // reads of each row of r that a lane has under way
 
 // States before the first step; if there is no step, they are the last states, too.
-__global__ void __launch_bounds__(kThreads) begin(const RecurrentPointers on, const Recurrent layer) {
+template <class T>
+__global__ void __launch_bounds__(kThreads) begin(const RecurrentPointers<T> on, const Recurrent layer) {
     wait_for_previous();
     let_next_begin();
     const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
@@ -22,21 +26,22 @@ __global__ void __launch_bounds__(kThreads) begin(const RecurrentPointers on, co
     const std::int64_t direction = i / layer.hidden / layer.batch;
     if (direction >= layer.directions) return;
     const std::int64_t state = state_at(layer, direction, sequence, unit);
-    const float h = on.initial_h == nullptr ? 0.0f : on.initial_h[state];
-    const float c = on.initial_c == nullptr ? 0.0f : on.initial_c[state];
+    const float h = on.initial_h == nullptr ? 0.0f : widen(on.initial_h[state]);
+    const float c = on.initial_c == nullptr ? 0.0f : widen(on.initial_c[state]);
     on.hidden[i] = h;
     if (layer.cell == kLstm) on.cell[i] = c;
     if (layer.steps > 0) return;
-    if (on.y_h != nullptr) on.y_h[state] = h;
-    if (on.y_c != nullptr) on.y_c[state] = c;
+    if (on.y_h != nullptr) on.y_h[state] = narrow<T>(h);
+    if (on.y_c != nullptr) on.y_c[state] = narrow<T>(c);
 }
 
-using Finish = void (*)(const Recurrent &, const RecurrentPointers &, const CellAt &, std::int64_t, const float *);
+template <class T>
+using Finish = void (*)(const Recurrent &, const RecurrentPointers<T> &, const CellAt &, std::int64_t, const float *);
 
 // FIRST, GATES: the gates whose rows of r take part. RESET: multiply them by reset_hidden instead of hidden.
-template <int FIRST, int GATES, bool RESET, Finish FINISH, int SEQUENCES, int WIDTH>
+template <class T, int FIRST, int GATES, bool RESET, Finish<T> FINISH, int SEQUENCES, int WIDTH>
 __global__ void __launch_bounds__(kThreads)
-    run_step(const RecurrentPointers on, const Recurrent layer, std::int64_t step) {
+    run_step(const RecurrentPointers<T> on, const Recurrent layer, std::int64_t step) {
     const int lane = threadIdx.x % 32;
     const std::int64_t unit = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
     const std::int64_t direction = blockIdx.y, first = static_cast<std::int64_t>(blockIdx.z) * SEQUENCES;
@@ -44,8 +49,8 @@ __global__ void __launch_bounds__(kThreads)
     const float *states = RESET ? on.reset_hidden : on.hidden + step % 2 * half;
     states += (direction * layer.batch + first) * layer.hidden;
     const bool exists = unit < layer.hidden;
-    const float *rows = on.r + ((direction * layer.gates + FIRST) * layer.hidden + unit) * layer.hidden;
-    float of_r[kAhead][GATES][WIDTH];
+    const T *rows = on.r + ((direction * layer.gates + FIRST) * layer.hidden + unit) * layer.hidden;
+    alignas(16) float of_r[kAhead][GATES][WIDTH];
     auto read_r = [&](std::int64_t k) {
 #pragma unroll
         for (int i = 0; i < kAhead; i++)
@@ -55,11 +60,11 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
                 for (int j = 0; j < WIDTH; j++) of_r[i][g][j] = 0.0f;
                 if (!exists || at >= layer.hidden) continue;
-                const float *from = rows + g * layer.hidden * layer.hidden + at;
+                const T *from = rows + g * layer.hidden * layer.hidden + at;
                 if constexpr (WIDTH == 4)
-                    *reinterpret_cast<float4 *>(of_r[i][g]) = *reinterpret_cast<const float4 *>(from);
+                    *reinterpret_cast<float4 *>(of_r[i][g]) = cnn::read_four(from, 4, true);
                 else
-                    of_r[i][g][0] = *from;
+                    of_r[i][g][0] = widen(*from);
             }
     };
     if (!layer.r_constant) wait_for_previous();
@@ -105,40 +110,48 @@ __global__ void __launch_bounds__(kThreads)
     FINISH(layer, on, at, step, mine);
 }
 
-template <int FIRST, int GATES, bool RESET, Finish FINISH, int SEQUENCES>
-cudaError_t launch_step(const RecurrentPointers &on, const Recurrent &layer, std::int64_t step, cudaStream_t stream) {
+template <class T, int FIRST, int GATES, bool RESET, Finish<T> FINISH, int SEQUENCES>
+cudaError_t launch_step(const RecurrentPointers<T> &on, const Recurrent &layer, std::int64_t step, cudaStream_t stream) {
     const dim3 grid(blocks_for(layer.hidden, kWarps), static_cast<unsigned>(layer.directions),
                     blocks_for(layer.batch, SEQUENCES));
     if (layer.hidden % 4 == 0)
-        return launch_early(run_step<FIRST, GATES, RESET, FINISH, SEQUENCES, 4>, grid, kThreads, 0, stream, on, layer,
+        return launch_early(run_step<T, FIRST, GATES, RESET, FINISH, SEQUENCES, 4>, grid, kThreads, 0, stream, on, layer,
                             step);
-    return launch_early(run_step<FIRST, GATES, RESET, FINISH, SEQUENCES, 1>, grid, kThreads, 0, stream, on, layer, step);
+    return launch_early(run_step<T, FIRST, GATES, RESET, FINISH, SEQUENCES, 1>, grid, kThreads, 0, stream, on, layer, step);
 }
 
-template <int FIRST, int GATES, bool RESET, Finish FINISH>
-cudaError_t launch_step(const RecurrentPointers &on, const Recurrent &layer, std::int64_t step, cudaStream_t stream) {
-    if (layer.batch == 1) return launch_step<FIRST, GATES, RESET, FINISH, 1>(on, layer, step, stream);
-    return launch_step<FIRST, GATES, RESET, FINISH, 8>(on, layer, step, stream);
+template <class T, int FIRST, int GATES, bool RESET, Finish<T> FINISH>
+cudaError_t launch_step(const RecurrentPointers<T> &on, const Recurrent &layer, std::int64_t step, cudaStream_t stream) {
+    if (layer.batch == 1) return launch_step<T, FIRST, GATES, RESET, FINISH, 1>(on, layer, step, stream);
+    return launch_step<T, FIRST, GATES, RESET, FINISH, 8>(on, layer, step, stream);
 }
 
-cudaError_t launch_cell(const RecurrentPointers &on, const Recurrent &layer, std::int64_t step, cudaStream_t stream) {
-    if (layer.cell == kRnn) return launch_step<0, 1, false, rnn_cell>(on, layer, step, stream);
-    if (layer.cell == kLstm) return launch_step<0, 4, false, lstm_cell>(on, layer, step, stream);
-    if (layer.cell == kGruLinear) return launch_step<0, 3, false, gru_linear_cell>(on, layer, step, stream);
-    const cudaError_t error = launch_step<0, 2, false, gru_gates>(on, layer, step, stream);
+template <class T>
+cudaError_t launch_cell(const RecurrentPointers<T> &on, const Recurrent &layer, std::int64_t step, cudaStream_t stream) {
+    if (layer.cell == kRnn) return launch_step<T, 0, 1, false, rnn_cell<T>>(on, layer, step, stream);
+    if (layer.cell == kLstm) return launch_step<T, 0, 4, false, lstm_cell<T>>(on, layer, step, stream);
+    if (layer.cell == kGruLinear) return launch_step<T, 0, 3, false, gru_linear_cell<T>>(on, layer, step, stream);
+    const cudaError_t error = launch_step<T, 0, 2, false, gru_gates<T>>(on, layer, step, stream);
     if (error != cudaSuccess) return error;
-    return launch_step<2, 1, true, gru_cell>(on, layer, step, stream);
+    return launch_step<T, 2, 1, true, gru_cell<T>>(on, layer, step, stream);
+}
+
+template <class T>
+int launch_layer(void *const *pointers, const Recurrent &layer, cudaStream_t stream) {
+    const std::int64_t units = layer.directions * layer.batch * layer.hidden;
+    if (units == 0) return cudaSuccess;
+    const RecurrentPointers<T> on = recurrent_pointers<T>(pointers, layer);
+    cudaError_t error = launch_early(begin<T>, blocks_for(units, kThreads), kThreads, 0, stream, on, layer);
+    for (std::int64_t step = 0; error == cudaSuccess && step < layer.steps; step++)
+        error = launch_cell(on, layer, step, stream);
+    return error;
 }
 
 // Everything behind the projection of the input.
 int recurrent_steps(void *const *pointers, const Recurrent &layer, cudaStream_t stream) {
-    const std::int64_t units = layer.directions * layer.batch * layer.hidden;
-    if (units == 0) return cudaSuccess;
-    const RecurrentPointers on = recurrent_pointers(pointers, layer);
-    cudaError_t error = launch_early(begin, blocks_for(units, kThreads), kThreads, 0, stream, on, layer);
-    for (std::int64_t step = 0; error == cudaSuccess && step < layer.steps; step++)
-        error = launch_cell(on, layer, step, stream);
-    return error;
+    return cnn::for_float(layer.element, [&](auto type) {
+        return launch_layer<typename decltype(type)::Type>(pointers, layer, stream);
+    });
 }
 AICORE_KERNEL(recurrent_steps, Recurrent, 5, recurrent_steps);
 

@@ -7,12 +7,14 @@
 #pragma once
 
 #include "../activation/activation.cuh"
+#include "../kernels/scalars.cuh"
 
 namespace aicore {
 
 enum RecurrentCell : std::int64_t { kRnn = 0, kLstm = 1, kGru = 2, kGruLinear = 3 };
 
 struct Recurrent {
+    std::int64_t element;  // of operands and results, but for lengths: cnn::Element
     std::int64_t cell;
     std::int64_t steps, batch, hidden, directions, gates;
     std::int64_t batch_first;   // the attribute layout
@@ -27,28 +29,30 @@ struct Recurrent {
     Activation activations[6];  // up to 3 of the first direction, then those of the second
 };
 
-// All pointers of a launch; absent ones are null.
+// All pointers of a launch; absent ones are null. T: of operands and results; the workspace holds float32.
+template <class T>
 struct RecurrentPointers {
-    const float *r, *b;
+    const T *r, *b;
     const int *lengths;
-    const float *initial_h, *initial_c, *peepholes;
-    float *y, *y_h, *y_c;
+    const T *initial_h, *initial_c, *peepholes;
+    T *y, *y_h, *y_c;
     float *projected, *hidden, *cell, *update, *reset_hidden;
 };
 
-AICORE_HOST_DEVICE RecurrentPointers recurrent_pointers(void *const *pointers, const Recurrent &layer) {
+template <class T>
+RecurrentPointers<T> recurrent_pointers(void *const *pointers, const Recurrent &layer) {
     const std::int64_t operands = layer.operands;
     float *workspace = static_cast<float *>(pointers[operands + layer.results]);
-    RecurrentPointers on = {};
-    on.r = static_cast<const float *>(pointers[2]);
-    if (operands > 3) on.b = static_cast<const float *>(pointers[3]);
+    RecurrentPointers<T> on = {};
+    on.r = static_cast<const T *>(pointers[2]);
+    if (operands > 3) on.b = static_cast<const T *>(pointers[3]);
     if (operands > 4) on.lengths = static_cast<const int *>(pointers[4]);
-    if (operands > 5) on.initial_h = static_cast<const float *>(pointers[5]);
-    if (operands > 6) on.initial_c = static_cast<const float *>(pointers[6]);
-    if (operands > 7) on.peepholes = static_cast<const float *>(pointers[7]);
-    on.y = static_cast<float *>(pointers[operands]);
-    on.y_h = static_cast<float *>(pointers[operands + 1]);
-    on.y_c = layer.results > 2 ? static_cast<float *>(pointers[operands + 2]) : nullptr;
+    if (operands > 5) on.initial_h = static_cast<const T *>(pointers[5]);
+    if (operands > 6) on.initial_c = static_cast<const T *>(pointers[6]);
+    if (operands > 7) on.peepholes = static_cast<const T *>(pointers[7]);
+    on.y = static_cast<T *>(pointers[operands]);
+    on.y_h = static_cast<T *>(pointers[operands + 1]);
+    on.y_c = layer.results > 2 ? static_cast<T *>(pointers[operands + 2]) : nullptr;
     on.projected = workspace;
     on.hidden = workspace + layer.hidden_at;
     on.cell = workspace + layer.cell_at;
@@ -104,35 +108,40 @@ AICORE_HOST_DEVICE float gate_activation(const Recurrent &layer, std::int64_t di
 }
 
 // x @ w' of a gate with the bias that belongs to it.
-AICORE_HOST_DEVICE float input_of(const Recurrent &layer, const RecurrentPointers &on, const CellAt &at, int gate) {
+template <class T>
+__device__ __forceinline__ float input_of(const Recurrent &layer, const RecurrentPointers<T> &on, const CellAt &at, int gate) {
     const std::int64_t offset = projected_at(layer, at.time, at.direction, at.sequence, at.unit);
     const float x = on.projected[offset + gate * layer.hidden];
     if (on.b == nullptr) return x;
-    return x + on.b[(at.direction * 2 * layer.gates + gate) * layer.hidden + at.unit];
+    return x + widen(on.b[(at.direction * 2 * layer.gates + gate) * layer.hidden + at.unit]);
 }
 
 // The bias that belongs to h @ r' of a gate.
-AICORE_HOST_DEVICE float recurrent_bias(const Recurrent &layer, const RecurrentPointers &on, const CellAt &at,
+template <class T>
+__device__ __forceinline__ float recurrent_bias(const Recurrent &layer, const RecurrentPointers<T> &on, const CellAt &at,
                                         int gate) {
     if (on.b == nullptr) return 0.0f;
-    return on.b[((at.direction * 2 + 1) * layer.gates + gate) * layer.hidden + at.unit];
+    return widen(on.b[((at.direction * 2 + 1) * layer.gates + gate) * layer.hidden + at.unit]);
 }
 
-AICORE_HOST_DEVICE float peephole(const Recurrent &layer, const RecurrentPointers &on, const CellAt &at, int which,
+template <class T>
+__device__ __forceinline__ float peephole(const Recurrent &layer, const RecurrentPointers<T> &on, const CellAt &at, int which,
                                   float cell) {
     if (on.peepholes == nullptr) return 0.0f;
-    return on.peepholes[(at.direction * 3 + which) * layer.hidden + at.unit] * cell;
+    return widen(on.peepholes[(at.direction * 3 + which) * layer.hidden + at.unit]) * cell;
 }
 
 // Stores the new state of a unit, unless its sequence has ended: then the state stays, and y is 0.
-AICORE_HOST_DEVICE void store_state(const Recurrent &layer, const RecurrentPointers &on, const CellAt &at,
+template <class T>
+__device__ __forceinline__ void store_state(const Recurrent &layer, const RecurrentPointers<T> &on, const CellAt &at,
                                     std::int64_t step, float h, float c) {
     const std::int64_t half = layer.directions * layer.batch * layer.hidden;
     const std::int64_t unit = unit_at(layer, at.direction, at.sequence, at.unit);
     const bool alive = on.lengths == nullptr || at.time < on.lengths[at.sequence];
     const float next = alive ? h : on.hidden[step % 2 * half + unit];
     on.hidden[(step + 1) % 2 * half + unit] = next;
-    if (on.y != nullptr) on.y[result_at(layer, at.time, at.direction, at.sequence, at.unit)] = alive ? h : 0.0f;
+    if (on.y != nullptr)
+        on.y[result_at(layer, at.time, at.direction, at.sequence, at.unit)] = narrow<T>(alive ? h : 0.0f);
     float cell = 0.0f;
     if (layer.cell == kLstm) {
         cell = alive ? c : on.cell[unit];
@@ -140,20 +149,22 @@ AICORE_HOST_DEVICE void store_state(const Recurrent &layer, const RecurrentPoint
     }
     if (step + 1 < layer.steps) return;
     const std::int64_t last = state_at(layer, at.direction, at.sequence, at.unit);
-    if (on.y_h != nullptr) on.y_h[last] = next;
-    if (on.y_c != nullptr) on.y_c[last] = cell;
+    if (on.y_h != nullptr) on.y_h[last] = narrow<T>(next);
+    if (on.y_c != nullptr) on.y_c[last] = narrow<T>(cell);
 }
 
 // The cells, given for each gate what h @ r' is.
 
-AICORE_HOST_DEVICE void rnn_cell(const Recurrent &layer, const RecurrentPointers &on, const CellAt &at,
+template <class T>
+__device__ __forceinline__ void rnn_cell(const Recurrent &layer, const RecurrentPointers<T> &on, const CellAt &at,
                                  std::int64_t step, const float *sums) {
     const float gate = input_of(layer, on, at, 0) + sums[0] + recurrent_bias(layer, on, at, 0);
     store_state(layer, on, at, step, gate_activation(layer, at.direction, 0, gate), 0.0f);
 }
 
 // Gates: input, output, forget, cell.
-AICORE_HOST_DEVICE void lstm_cell(const Recurrent &layer, const RecurrentPointers &on, const CellAt &at,
+template <class T>
+__device__ __forceinline__ void lstm_cell(const Recurrent &layer, const RecurrentPointers<T> &on, const CellAt &at,
                                   std::int64_t step, const float *sums) {
     float gates[4];
     for (int g = 0; g < 4; g++) gates[g] = input_of(layer, on, at, g) + sums[g] + recurrent_bias(layer, on, at, g);
@@ -168,14 +179,16 @@ AICORE_HOST_DEVICE void lstm_cell(const Recurrent &layer, const RecurrentPointer
     store_state(layer, on, at, step, show * gate_activation(layer, d, 2, cell), cell);
 }
 
-AICORE_HOST_DEVICE float hidden_before(const Recurrent &layer, const RecurrentPointers &on, const CellAt &at,
+template <class T>
+__device__ __forceinline__ float hidden_before(const Recurrent &layer, const RecurrentPointers<T> &on, const CellAt &at,
                                        std::int64_t step) {
     const std::int64_t half = layer.directions * layer.batch * layer.hidden;
     return on.hidden[step % 2 * half + unit_at(layer, at.direction, at.sequence, at.unit)];
 }
 
 // Gates: update, reset, hidden. The reset gate scales h @ r' + b.
-AICORE_HOST_DEVICE void gru_linear_cell(const Recurrent &layer, const RecurrentPointers &on, const CellAt &at,
+template <class T>
+__device__ __forceinline__ void gru_linear_cell(const Recurrent &layer, const RecurrentPointers<T> &on, const CellAt &at,
                                         std::int64_t step, const float *sums) {
     float gates[2];
     for (int g = 0; g < 2; g++) {
@@ -189,7 +202,8 @@ AICORE_HOST_DEVICE void gru_linear_cell(const Recurrent &layer, const RecurrentP
 }
 
 // The reset gate scales h, so that the last product needs a launch of its own: first the gates,
-AICORE_HOST_DEVICE void gru_gates(const Recurrent &layer, const RecurrentPointers &on, const CellAt &at,
+template <class T>
+__device__ __forceinline__ void gru_gates(const Recurrent &layer, const RecurrentPointers<T> &on, const CellAt &at,
                                   std::int64_t step, const float *sums) {
     float gates[2];
     for (int g = 0; g < 2; g++) {
@@ -202,7 +216,8 @@ AICORE_HOST_DEVICE void gru_gates(const Recurrent &layer, const RecurrentPointer
 }
 
 // then the state.
-AICORE_HOST_DEVICE void gru_cell(const Recurrent &layer, const RecurrentPointers &on, const CellAt &at,
+template <class T>
+__device__ __forceinline__ void gru_cell(const Recurrent &layer, const RecurrentPointers<T> &on, const CellAt &at,
                                  std::int64_t step, const float *sums) {
     const float gate = input_of(layer, on, at, 2) + sums[0] + recurrent_bias(layer, on, at, 2);
     const float hidden = gate_activation(layer, at.direction, 1, gate);

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +27,13 @@ _GUARD = 64
 
 @dataclass(frozen=True)
 class Launch:
-    """What `calls.compiled` would make, by name."""
+    """What `calls.compiled` would make, by name; `extra` are arrays of this machine."""
 
     name: str
     params: bytes
     pick: tuple[int, ...] | None = None
+    extra: tuple[Array, ...] = ()
+    reports: str = ""
 
 
 @pytest.fixture(name="recorded", scope="session")
@@ -45,10 +47,11 @@ def record(
     params: Sequence[int | float] = (),
     extra: Sequence[Any] = (),
     pick: tuple[int, ...] | None = None,
+    reports: str = "",
 ) -> Launch:
     from aicore_cuda_ge.calls import pack  # here, so that pytest can read this file where the plugin is not installed
 
-    return Launch(name, pack(params), pick)
+    return Launch(name, pack(params), pick, tuple(extra), reports)
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,8 @@ class HostKernels:
     """Kernels of some .cu files, as a library for this machine's processor."""
 
     library: ctypes.CDLL
+    fault: Array = field(default_factory=lambda: np.zeros(1, np.int64))
+    """What launches with `reports` say."""
 
     def run(self, kernel: Kernel, op: Op, operands: Sequence[Array | None], **settings: Any) -> list[Array]:
         """The results of an op by what the kernel's `bind` launches; every result is surrounded by guards."""
@@ -73,8 +78,11 @@ class HostKernels:
         return [_opened(result, t) for result, t in zip(results, types, strict=True)]
 
     def launch(self, launch: Launch, pointers: Sequence[Array | None]) -> None:
+        pointers = [*pointers, *launch.extra]
         if launch.pick is not None:
             pointers = [None if at < 0 else pointers[at] for at in launch.pick]
+        if launch.reports:
+            pointers = [*pointers, self.fault]
         addresses = (ctypes.c_void_p * len(pointers))(*(None if a is None else a.ctypes.data for a in pointers))
         status = self.library.run(
             launch.name.encode(), addresses, len(pointers), launch.params, ctypes.c_size_t(len(launch.params))

@@ -13,19 +13,26 @@ import pytest
 from aicore.ir import Op, TensorType
 from aicore.kernels import Kernel
 from aicore.ops.activation import Gelu, Relu
-from aicore.ops.fused_linear import MatMulAdd, MatMulAddAct
+from aicore.ops.convolution import Conv
+from aicore.ops.fused_linear import GemmAct, MatMulAdd, MatMulAddAct
+from aicore.ops.layout import ChannelsLast
 from aicore.ops.matmul import Gemm, MatMul
-from aicore_cuda_ge.kernels import _product_times, _tensor_tiles, products
+from aicore_cuda_ge.kernels import _conv_tiles, _dnn_conv, _product_times, _tensor_tiles, convolution, products
 from aicore_cuda_ge.kernels._machine import Machine
 
-MEASURED: dict[str, Any] = json.loads((Path(__file__).parent / "data" / "products_h200.json").read_text("utf-8"))
+DATA = Path(__file__).parent / "data"
+MEASURED: dict[str, Any] = json.loads((DATA / "products_h200.json").read_text("utf-8"))
+CONVOLUTIONS: dict[str, dict[str, float]] = json.loads((DATA / "convolutions_h200.json").read_text("utf-8"))
+"""Microseconds by plan: of those whose estimate was within 1.3 of the least, at the time, and of cuDNN for some."""
 WORST, MEAN = 1.20, 1.05
 """Of the time of the choice and that of the best; over one problem, and the geometric mean."""
+GEMM = GemmAct(Gemm(), Relu())
+WORST_OF_CONVOLUTIONS, MEAN_OF_CONVOLUTIONS = 1.10, 1.02
 
 
 @pytest.fixture(autouse=True)
 def _h200(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (_product_times, _tensor_tiles):
+    for module in (_product_times, _tensor_tiles, _conv_tiles, _dnn_conv):
         monkeypatch.setattr(module, "machine", Machine)
 
 
@@ -60,6 +67,49 @@ def regret(variant: str, case: str) -> float:
 @pytest.mark.parametrize("variant", ["tiled", "tf32"])
 def test_choices_without_tuning_are_close_to_the_best(variant: str) -> None:
     found = {case: regret(variant, case) for case in MEASURED[variant]}
+    assert {case: ratio for case, ratio in found.items() if ratio > WORST} == {}
+    assert np.exp(np.mean(np.log(list(found.values())))) <= MEAN
+
+
+def conv_regret(case: str) -> float:
+    """As `regret`, of a case such as `3x3/2 128->128 on 56x56 b32`; plans: variant/tile/split, or cudnn/algorithm."""
+    found = re.fullmatch(r"(\d)x\d/(\d) (\d+)->(\d+) on (\d+)x\d+ b(\d+)", case)
+    assert found is not None
+    taps, stride, channels, maps, image, batch = map(int, found.groups())
+    op = ChannelsLast(Conv(pads=(taps // 2,) * 4, strides=(stride,) * 2))
+    types = [TensorType("float32", s) for s in ((batch, image, image, channels), (maps, channels, taps, taps))]
+    kernels = {k.variant: k for k in convolution.KERNELS if k.wraps is Conv}
+
+    def estimate(plan: str) -> float:
+        variant, tile, *split = plan.split("/")
+        if not split:
+            return _dnn_conv.estimate(False, op, *types, algorithm=tile)
+        return kernels[variant].estimate(op, *types, tile=tile, split=int(split[0]))  # type: ignore[misc]
+
+    measured = CONVOLUTIONS[case]
+    return measured[min(measured, key=estimate)] / min(measured.values())
+
+
+@pytest.mark.parametrize("batch", [1, 32])
+def test_choices_of_convolutions_are_close_to_the_best(batch: int) -> None:
+    found = {case: conv_regret(case) for case in CONVOLUTIONS if case.endswith(f" b{batch}")}
+    assert len(found) == 23
+    assert {case: ratio for case, ratio in found.items() if ratio > WORST_OF_CONVOLUTIONS} == {}
+    assert np.exp(np.mean(np.log(list(found.values())))) <= MEAN_OF_CONVOLUTIONS
+
+
+def test_few_rows_choose_well_between_kernels() -> None:
+    """One row and eight, by the kernels that are made for few, or by tiles."""
+    found = {}
+    for case, measured in MEASURED["few"].items():
+        rows, columns, inner = map(int, case.split("x"))
+        types = [TensorType("float32", shape) for shape in ((rows, inner), (inner, columns), (columns,))]
+        estimates: dict[str, float] = {}
+        for kernel in (k for k in products.KERNELS if k.op is GemmAct and k.variant in ("rows", "tiled")):
+            for settings in kernel.settings:
+                ((name, value),) = settings.items()
+                estimates[f"{kernel.variant}[{name}={value}]"] = kernel.estimate(GEMM, *types, **settings)  # type: ignore[misc]
+        found[case] = measured[min(measured, key=lambda plan: estimates[plan])] / min(measured.values())
     assert {case: ratio for case, ratio in found.items() if ratio > WORST} == {}
     assert np.exp(np.mean(np.log(list(found.values())))) <= MEAN
 

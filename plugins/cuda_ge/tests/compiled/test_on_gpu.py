@@ -30,12 +30,20 @@ def device() -> Any:
     return CudaDevice(0)
 
 
-def run(device: Any, kernel: Kernel, op: Op, operands: Sequence[Array | None], times: int = 3, **settings: Any) -> Any:
-    """The results of the last of several replays; constants are those operands that would be weights."""
+def run(
+    device: Any,
+    kernel: Kernel,
+    op: Op,
+    operands: Sequence[Array | None],
+    times: int = 3,
+    constant: bool = True,
+    **settings: Any,
+) -> Any:
+    """The results of the last of several replays. constant: all operands but the first are."""
     given = [None if a is None else type_of(a) for a in operands]
     outputs = as_tuple(op.infer(*(None if t is None else Value("x", t) for t in given)))
     arrays = [None if a is None else device.upload(a) for a in operands]
-    constants = [None, *arrays[1:]]
+    constants = [None, *(array if constant else None for array in arrays[1:])]
     assert kernel.bind is not None
     calls: Any = calls_of(kernel.bind(op, given, constants, **settings))
     results = [device.empty(t) for t in outputs]
@@ -100,6 +108,24 @@ def test_products(op: Op, operands: tuple[Array, ...], device: Any) -> None:
             np.testing.assert_allclose(found, wanted[kernel.precision], rtol=1e-5, atol=atol, err_msg=message)
 
 
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [((1021, 516), (516, 260)), ((2048, 1024), (1024, 1024)), ((3, 70, 64), (3, 64, 96)), ((2, 33, 20), (20, 256))],
+    ids=str,
+)
+def test_products_whose_a_is_packed_first(a: tuple[int, ...], b: tuple[int, ...], constant: bool, device: Any) -> None:
+    """By a launch of its own, into rows that are filled up to fours."""
+    operands = normal(*a), normal(*b)
+    tiled = next(k for k in products.KERNELS if k.op is MatMul and k.variant == "tiled")
+    (plan,) = (str(s["plan"]) for s in tiled.settings if str(s["plan"]).endswith("packed"))
+    assert tiled.bind is not None
+    packs = calls_of(tiled.bind(MatMul(), [type_of(x) for x in operands], [None, None], plan=plan))
+    assert len(packs) == 2
+    (found,) = run(device, tiled, MatMul(), operands, constant=constant, plan=plan)
+    np.testing.assert_allclose(found, exact(MatMul(), operands)[0], rtol=1e-5, atol=2e-6 * a[-1])
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize(
     ("op", "operands"),
@@ -142,3 +168,29 @@ def test_recurrent(op: Any, batch: int, device: Any) -> None:
     kernel = next(k for k in recurrent.KERNELS if k.op is type(op))
     for found, wanted in zip(run(device, kernel, settled, operands), exact(settled, operands), strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("features", [128, 37])
+@pytest.mark.parametrize(
+    "op", [RNN(), LSTM(direction="bidirectional"), GRU(), GRU(linear_before_reset=1)], ids=lambda op: str(op)[:24]
+)
+def test_recurrent_in_16_bits(op: Any, features: int, dtype: str, device: Any) -> None:
+    """Rows that are copied as they are, and such that are packed; rounded once, for states stay float32."""
+    hidden, rng = 256, np.random.default_rng(features)
+    rows = op.gates * hidden
+    shapes = (
+        (64, 9, features),
+        (op.directions, rows, features),
+        (op.directions, rows, hidden),
+        (op.directions, 2 * rows),
+    )
+    operands = [(rng.standard_normal(shape) / 16).astype(numpy_dtype(dtype)) for shape in shapes]
+    settled = op.resolve(*(Value("x", type_of(a)) for a in operands))
+    kernel = next(k for k in recurrent.KERNELS if k.op is type(op))
+    wide = [a.astype(np.float64) for a in operands]
+    unit = {"float16": 2.0**-11, "bfloat16": 2.0**-8}[dtype]
+    for constant in (True, False):
+        results = run(device, kernel, settled, operands, constant=constant)
+        for found, wanted in zip(results, exact(settled, wide), strict=True):
+            np.testing.assert_allclose(found.astype(np.float64), wanted, rtol=2 * unit, atol=2e-5)

@@ -57,8 +57,9 @@ def exact() -> Callable[..., Array]:
     return compute
 
 
-ON_HOST = [kernel for kernel in products.KERNELS if kernel.variant not in ("tensor", "tf32")]
-"""Those on tensor cores are emulated by tests/cnn."""
+ELSEWHERE = ("tensor", "tf32", "cublas", "cublas_tf32")
+"""Tensor cores are emulated by tests/cnn; test_blas.py stands in for the library."""
+ON_HOST = [kernel for kernel in products.KERNELS if kernel.variant not in ELSEWHERE]
 
 
 def kernels_of(op: type[Op]) -> Iterator[Kernel]:
@@ -77,6 +78,11 @@ def check(found: Array, wanted: Array, inner: int, unit: float = 2.0**-24) -> No
     """Within a random walk's worth of roundings of numbers near 1."""
     assert found.shape == wanted.shape
     np.testing.assert_allclose(found.astype(np.float64), wanted, rtol=8 * unit, atol=16 * (inner + 16) * unit)
+
+
+def test_kernels_are_the_same_whatever_is_installed() -> None:
+    """A library that is missing is a reason against a kernel, so that every machine runs the same tests."""
+    assert set(ELSEWHERE) < {kernel.variant for kernel in products.KERNELS}
 
 
 @pytest.mark.parametrize("kernel", ON_HOST, ids=lambda kernel: str(kernel.name))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from aicore.ir import Op, TensorType, Value, as_tuple, numpy_dtype
 from aicore.kernels import REFERENCE, Kernel, KernelTable
 from aicore.numerics import expect
-from aicore.ops.fused_normalization import AddNormalization
+from aicore.ops.fused_normalization import AddNormalization, AddNormalizationSum
 from aicore.ops.normalization import (
     GroupNormalization,
     InstanceNormalization,
@@ -23,12 +24,13 @@ from aicore.ops.reduction import ReduceL1, ReduceL2, ReduceMax, ReduceMean, Redu
 from aicore.ops.softmax import LogSoftmax, Softmax
 from aicore.runtime import ReferenceEvaluator, type_of
 from aicore_cpu_numpy.kernels import all_kernels
+from aicore_cuda_ge.codegen.copying import Copy
 from aicore_cuda_ge.kernels import normalization, reductions, softmax
 
 Array = np.ndarray[Any, Any]
 FAMILIES = (softmax, reductions, normalization)
 KERNELS = tuple(kernel for family in FAMILIES for kernel in family.KERNELS)
-LENGTHS = (1, 2, 3, 7, 8, 32, 33, 127, 128, 129, 500, 1000, 1024, 1027, 3000)
+LENGTHS = (1, 2, 3, 7, 8, 32, 33, 127, 128, 129, 256, 500, 1000, 1024, 1027, 2048, 3000)
 """Of rows: one thread, lanes of a warp, a warp, a block; whole packs and not."""
 
 
@@ -76,13 +78,66 @@ def taken_samples(kernel: Kernel) -> Iterator[tuple[Op, tuple[Array | None, ...]
 
 
 @pytest.mark.parametrize(
-    "kernel", [kernel for kernel in KERNELS if kernel.wraps is None], ids=lambda kernel: str(kernel.name)
+    "kernel",
+    [kernel for kernel in KERNELS if kernel.wraps is None and kernel.variant != "apart"],
+    ids=lambda kernel: str(kernel.name),
 )
 def test_samples(kernel: Kernel, host: Any, evaluate: ReferenceEvaluator) -> None:
     samples = list(taken_samples(kernel))
     assert samples
     for op, operands in samples:
         agrees(host, evaluate, op, *operands)
+
+
+@dataclass(frozen=True)
+class CopyInNumPy:
+    """A generated copy, which tests/pointwise runs, as what it means."""
+
+    copy: Copy
+    dtype: str
+    source: int
+    target: int
+
+    def run(self, pointers: Sequence[Array | None]) -> None:
+        x, room = pointers[self.source], pointers[self.target]
+        assert x is not None
+        assert room is not None
+        strides = [stride * x.itemsize for stride in self.copy.from_strides]
+        moved = np.lib.stride_tricks.as_strided(x, self.copy.dims, strides)
+        room[: moved.nbytes].view(x.dtype)[:] = moved.reshape(-1)
+
+
+@dataclass(frozen=True)
+class CopyingHost:
+    host: Any
+
+    def run(self, kernel: Kernel, op: Op, operands: Sequence[Array | None]) -> list[Array]:
+        return type(self.host).run(self, kernel, op, operands)
+
+    def launch(self, launch: Any, pointers: Sequence[Array | None]) -> None:
+        launch.run(pointers) if isinstance(launch, CopyInNumPy) else self.host.launch(launch, pointers)
+
+
+@pytest.mark.parametrize(
+    "kernel", [kernel for kernel in KERNELS if kernel.variant == "apart"], ids=lambda kernel: str(kernel.name)
+)
+def test_axes_that_are_no_neighbours(
+    kernel: Kernel, host: Any, evaluate: ReferenceEvaluator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reductions, "launch_copy", lambda *given: (CopyInNumPy(*given),))
+    samples = list(taken_samples(kernel))
+    x = np.abs(numbers(3, 4, 5, 2, 6, seed=5)) + np.float32(0.5)
+    made: Any = kernel.op
+    for op, operands in [*samples, (made(axes=(-1, 0, 2)), (x,)), (made(axes=(1, 3), keepdims=0), (x,))]:
+        types = [None if a is None else type_of(a) for a in operands]
+        assert kernel.reason_against(op, *types) is None
+        (wanted,) = as_tuple(op.infer(*(None if t is None else Value("x", t) for t in types)))
+        found = CopyingHost(host).run(kernel, op, operands)
+        assert not expect(evaluate, op, operands, [wanted.dtype]).fault(found), op
+    neighbours = made(axes=(1, 2))
+    assert kernel.reason_against(neighbours, type_of(x)) == "reduces axes that are no neighbours"
+    assert "known in numbers" in str(kernel.reason_against(neighbours, TensorType("float32", None)))
+    assert "axes that are known" in str(kernel.reason_against(neighbours, type_of(x), TensorType("int64", (2,))))
 
 
 @pytest.mark.parametrize("length", LENGTHS)
@@ -124,12 +179,16 @@ def test_normalisation_of_rows(length: int, dtype: str, host: Any, evaluate: Ref
     agrees(host, evaluate, LayerNormalization(axis=1, epsilon=0.01), x + x.dtype.type(3), scale, bias)
     agrees(host, evaluate, RMSNormalization(axis=1), x, scale)
     agrees(host, evaluate, AddNormalization(LayerNormalization(axis=1, epsilon=0.01)), x, x[::-1].copy(), scale, bias)
+    agrees(
+        host, evaluate, AddNormalizationSum(LayerNormalization(axis=1, epsilon=0.01)), x, x[::-1].copy(), scale, bias
+    )
 
 
 def test_normalisation_of_a_row_that_no_team_holds(host: Any, evaluate: ReferenceEvaluator) -> None:
     x, scale, bias = numbers(2, 40_003) + 2, numbers(40_003), numbers(40_003, seed=1)
     agrees(host, evaluate, LayerNormalization(axis=1, statistics=True), x, scale, bias)
     agrees(host, evaluate, AddNormalization(LayerNormalization(axis=1)), x, x, scale, bias)
+    agrees(host, evaluate, AddNormalizationSum(LayerNormalization(axis=1)), x, x, scale, bias)
     agrees(host, evaluate, InstanceNormalization(), x.reshape(1, 2, -1), scale[:2], bias[:2])
 
 

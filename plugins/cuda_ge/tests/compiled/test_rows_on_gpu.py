@@ -12,7 +12,7 @@ from aicore.ir import Builder, Op, Value, as_tuple, numpy_dtype
 from aicore.kernels import REFERENCE, Kernel, KernelTable
 from aicore.numerics import expect
 from aicore.ops.attention import DotProductAttention
-from aicore.ops.fused_normalization import AddNormalization
+from aicore.ops.fused_normalization import AddNormalization, AddNormalizationSum
 from aicore.ops.normalization import GroupNormalization, InstanceNormalization, LayerNormalization, RMSNormalization
 from aicore.ops.ordering import ArgMax
 from aicore.ops.reduction import ReduceL2, ReduceMax, ReduceMean, ReduceProd, ReduceSum
@@ -118,7 +118,7 @@ def test_small_attention(size: int, plan: str, device: Any, evaluate: Any) -> No
 
 @pytest.mark.sanitize
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-@pytest.mark.parametrize("length", [3, 33, 100, 500, 1027, 3000, 33_001])
+@pytest.mark.parametrize("length", [3, 33, 100, 500, 1024, 1027, 2048, 3000, 33_001])
 def test_rows(length: int, dtype: str, device: Any, evaluate: Any) -> None:
     x, scale, bias = (numbers(*s, dtype=dtype, seed=i) for i, s in enumerate([(3, length), (length,), (length,)]))
     agrees(device, evaluate, Softmax(), x)
@@ -126,6 +126,7 @@ def test_rows(length: int, dtype: str, device: Any, evaluate: Any) -> None:
     agrees(device, evaluate, LayerNormalization(axis=1), x, scale, bias)
     agrees(device, evaluate, RMSNormalization(axis=1), x, scale)
     agrees(device, evaluate, AddNormalization(LayerNormalization(axis=1)), x, x[::-1].copy(), scale, bias)
+    agrees(device, evaluate, AddNormalizationSum(LayerNormalization(axis=1)), x, x[::-1].copy(), scale, bias)
     agrees(device, evaluate, ReduceSum(axes=(1,)), x)
     agrees(device, evaluate, ReduceMax(axes=(0,)), x)
     agrees(device, evaluate, ArgMax(axis=1), x)

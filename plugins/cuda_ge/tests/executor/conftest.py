@@ -130,6 +130,10 @@ class HostLaunchList:
         return 2.0
 
     def time_replay(self, repeats: int) -> float:
+        assert self.captured
+        assert not self.closed
+        for launch in self.launches:
+            self._call(*launch[:3])
         return 3.0
 
     time_bare = time_replay
@@ -196,7 +200,7 @@ class HostDevice(CudaDevice):
 
     def __init__(self, graphs: int = 64) -> None:
         self.index, self.name = 0, "cuda:0"
-        self.facts = {"name": "host", "major": 9, "minor": 0}
+        self.facts = {"name": "host", "major": 9, "minor": 0, "l2": 4096}
         self.entered = 0
         self.__dict__["graphs"] = GraphCache(graphs)
         self.__dict__["pool"] = HostPool(self.graphs.clear)
@@ -313,6 +317,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> HostMachine:
         monkeypatch.setattr(native, name, _copied)
     monkeypatch.setattr(native, "synchronize_stream", lambda device, stream: None)
     monkeypatch.setattr(native, "device_of", lambda address: 0)
+    monkeypatch.setattr(native, "addresses_of", lambda arrays: [array.ctypes.data for array in arrays], raising=False)
     fake = types.ModuleType("cupy")
     fake.cuda = types.SimpleNamespace(  # type: ignore[attr-defined]
         Stream=types.SimpleNamespace(from_external=lambda stream: nullcontext(stream.__cuda_stream__())),

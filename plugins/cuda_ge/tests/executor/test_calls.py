@@ -11,7 +11,8 @@ import pytest
 from aicore_cuda_ge import _graph_executor as native
 from aicore_cuda_ge.calls import Compiled, Eager, Generated, calls_of, compiled, pack
 from aicore_cuda_ge.codegen.compiler import waits_first
-from aicore_cuda_ge.plugin import probe
+from aicore_cuda_ge.kernels import _blas, _dnn
+from aicore_cuda_ge.plugin import _notes, probe
 
 PLUGIN = Path(__file__).parents[2]
 
@@ -61,6 +62,18 @@ def test_params() -> None:
 )
 def test_which_kernels_wait_first(text: str, waits: bool) -> None:
     assert waits_first(text, "f") is waits
+
+
+def test_missing_libraries_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the doctor: programs run without them."""
+    for library in (_blas, _dnn):
+        monkeypatch.setattr(library, "library_path", lambda: "")
+    on_cudnn, on_blas = _notes()
+    assert on_cudnn.startswith("programs may be slower: a kernel takes cuDNN 9, which is not installed; `pip install")
+    assert on_blas.startswith("programs may be slower: a kernel takes cuBLASLt, which is not installed; `pip install")
+    for library in (_blas, _dnn):
+        monkeypatch.setattr(library, "library_path", lambda: "/usr/lib/libthere.so")
+    assert _notes() == ()
 
 
 def test_a_machine_without_a_driver_is_told_from_one_with_an_old_driver() -> None:

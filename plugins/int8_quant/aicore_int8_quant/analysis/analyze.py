@@ -127,7 +127,7 @@ def _kernels(model: QuantizedModel, feeds: Feeds) -> dict[Node, dict[str, Any]]:
 def _steps(program: Program, feeds: Feeds) -> list[tuple[set[str], str, float]]:
     """Names, kernel and seconds of each step, the best of three runs."""
     program.run(feeds)
-    profiles = [program.profile(feeds) for _ in range(3)]
+    profiles = [program.profile(feeds, 1, ceilings=False) for _ in range(3)]
     steps = [step for plan in program.plan for step in plan.steps]
     found = []
     for number, step in enumerate(steps):

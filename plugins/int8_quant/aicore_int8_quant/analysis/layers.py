@@ -16,6 +16,7 @@ from aicore_int8_quant.job import Feeds, QuantizedWeight
 from aicore_int8_quant.linear_nodes import LinearNode
 from aicore_int8_quant.observers import HistogramObserver, MinMax, Percentile
 from aicore_int8_quant.passes.calibrate import Observation
+from aicore_int8_quant.passes.split import split_nodes, two_codes
 from aicore_int8_quant.quantized import QuantizedModel
 
 Array = np.ndarray[Any, Any]
@@ -73,6 +74,7 @@ class Layer:
         self.output = one.node.outputs[0]
         self._x_params, self._w_params = model.job.params[one.x], model.job.params.get(one.w)
         self._weight = model.job.weights.get(one.node)
+        self._is_split = one.node in split_nodes(model.prepared, model.job)
         builder = Builder()
         x, w = builder.input("x", "float32", one.x.shape), builder.input("w", "float32", one.w.shape)
         others = [builder.input("b", "float32", v.shape) if v else None for v in one.node.inputs[2:]]
@@ -86,7 +88,7 @@ class Layer:
         one, measure = self.measure.one, self.measure
         x = found[one.x]
         w = found[one.w] if one.w.constant is None else one.w.constant.array
-        coded_x, coded_w = self._x_params.round_trip(x), self._coded_weight(w)
+        coded_x, coded_w = self._coded_operand(x), self._coded_weight(w)
         wanted = self._run(x, w)
         measure.local.add(wanted, self._run(coded_x, coded_w))
         measure.by_weight.add(wanted, self._run(x, coded_w))
@@ -102,7 +104,10 @@ class Layer:
         """The layer's result with codes for its operands."""
         one = self.measure.one
         w = found[one.w] if one.w.constant is None else one.w.constant.array
-        return self._run(self._x_params.round_trip(found[one.x]), self._coded_weight(w))
+        return self._run(self._coded_operand(found[one.x]), self._coded_weight(w))
+
+    def _coded_operand(self, x: Array) -> Array:
+        return two_codes(self._x_params, x) if self._is_split else self._x_params.round_trip(x)
 
     def _coded_weight(self, w: Array) -> Array:
         if self._weight is not None:
@@ -136,6 +141,7 @@ def layer_json(measure: LayerMeasure, model: QuantizedModel) -> dict[str, Any]:
         "saturation": measure.clipped / measure.seen if measure.seen else 0.0,
         "range_use": (max(high, 0) - min(low, 0)) / (most - least),
         "input": {"name": one.x.name, "seen": [low, high], "codes": [least, most], **_params_json(params)},
+        "codes_a_number": 2 if one.node in split_nodes(model.prepared, job) else 1,
         "weight": _weight_json(weight),
         "bias": _bias_text(one, weight),
         "histogram": _histogram(measure.histogram, (least, most)),

@@ -20,6 +20,7 @@ def kernels() -> tuple[Kernel, ...]:
     """All kernels for `cuda`; none where they were not built."""
     if not is_built():
         return ()
-    from aicore_int8_quant.cuda import convolutions, products, quantization
+    from aicore_int8_quant.cuda import convolutions, layout, library_products, pooling, products, quantization
 
-    return (*products.KERNELS, *convolutions.KERNELS, *quantization.KERNELS)
+    modules = (products, library_products, convolutions, pooling, layout, quantization)
+    return tuple(made for module in modules for made in module.KERNELS)

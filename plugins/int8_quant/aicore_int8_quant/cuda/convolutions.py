@@ -1,7 +1,8 @@
 """ConvInteger, QLinearConv and Int8Conv, channels first or last, by the kernels of csrc.
 
-dp4a, mma: a product whose rows are windows of an image with channels last, in chunks of 16; other images are copied
-first. wgmma: where windows are rows in memory. direct: one thread for each result.
+dp4a, mma, warpgroup: a product whose rows are windows of an image with channels last, in chunks of 16; other images are
+copied first; of few channels, the taps of a row lie side by side then. wgmma: where windows are pixels. depthwise: one
+map for each channel. direct: one thread for each result.
 """
 
 from __future__ import annotations
@@ -15,16 +16,19 @@ from aicore.ops.layout import ChannelsLast
 from aicore.ops.quantized_linear import EIGHT_BITS, MOST_TERMS, ConvInteger, QLinearConv
 from aicore_int8_quant.cuda import products, tiles
 from aicore_int8_quant.cuda.launch import Launch, launch, machine
-from aicore_int8_quant.cuda.packing import Ready, make_ready
-from aicore_int8_quant.cuda.problem import Places, Sizes, operands_of, params_of, place, shape_at
+from aicore_int8_quant.cuda.packing import Ready, Weights, make_ready
+from aicore_int8_quant.cuda.problem import Places, operands_of, params_of, place, shape_at
+from aicore_int8_quant.cuda.products import Taken
 from aicore_int8_quant.cuda.tiles import Tile
-from aicore_int8_quant.cuda.windows import AXES, Convolution, convolution_of
+from aicore_int8_quant.cuda.windows import AXES, convolution_of
 from aicore_int8_quant.ops.linear import Int8Conv
 
 Types = Sequence["TensorType | None"]
 OPS: tuple[type[Op], ...] = (ConvInteger, QLinearConv, Int8Conv)
 _DIRECT_PRODUCTS = 2e11
 """Products each second of one thread for each result."""
+_DEPTHWISE_PRODUCTS, _FINISHING_PRODUCTS = 6e12, 8
+"""Products each second of the depthwise kernel; and how many of them finishing a result takes as long as."""
 
 
 def reason_against(op: Op, *types: TensorType | None) -> str | None:
@@ -57,22 +61,28 @@ def mma_reason(op: Op, *types: TensorType | None) -> str | None:
     return reason_against(op, *types)
 
 
+def warpgroup_reason(op: Op, *types: TensorType | None) -> str | None:
+    if machine().capability != 90:
+        return "takes GPUs of compute capability 9.0"
+    return reason_against(op, *types)
+
+
 def wgmma_reason(op: Op, *types: TensorType | None) -> str | None:
     if machine().capability != 90:
         return "takes GPUs of compute capability 9.0"
     if reason := reason_against(op, *types) or products.wgmma_epilogue_reason(op, types):
         return reason
     found = convolution_of(op, *types)
-    in_rows = found.groups == 1 and found.last and (found.lays_out or found.is_plain)
-    return None if in_rows else "takes windows of one group that lie side by side, channels last"
+    in_rows = found.groups == 1 and found.last and found.is_plain
+    return None if in_rows else "takes windows of one pixel, of one group, channels last"
 
 
-def prepared(found: Convolution, op: Op, types: Types, constants: Sequence[Any]) -> tuple[Ready, int]:
+def prepared(weights: Weights, op: Op, types: Types, constants: Sequence[Any]) -> tuple[Ready, int]:
     """(weights, position of x)."""
     at = operands_of(op, types)
     points = constants[at.w_point] if at.w_point >= 0 else None
     places = (at.w, at.w_point)
-    return make_ready(found.weights, constants[at.w], points, at.w_point >= 0, places, len(types) + 1), at.x
+    return make_ready(weights, constants[at.w], points, at.w_point >= 0, places, len(types) + 1), at.x
 
 
 def bind(
@@ -81,7 +91,7 @@ def bind(
     found, partial = convolution_of(op, *types), products.is_partial(split)
     if not products.result_of(op, types).size:
         return ()
-    ready, x = prepared(found, op, types, constants)
+    ready, x = prepared(found.weights, op, types, constants)
     sizes = found.sizes
     room = products.rooms(sizes, found.weights, found.copied_bytes, partial)
     a = x if found.is_ready else place(len(types) + 1, room.x)
@@ -100,7 +110,7 @@ def workspace(op: Op, *types: TensorType | None, tile: str = "", split: int = 1)
 
 def estimate(
     choices: dict[str, Tile],
-    taken: Callable[[Sizes, Tile, int], float],
+    taken: Taken,
     op: Op,
     *types: TensorType | None,
     tile: str,
@@ -110,14 +120,15 @@ def estimate(
     found = convolution_of(op, *types)
     moved = found.copied_bytes
     copy = 3 * moved / tiles.BYTES_EACH_SECOND + tiles.LAUNCH_SECONDS if moved else 0.0
-    return copy + taken(found.sizes, choices[tile], split)
+    ending = products.ending_of(op, types, found.full)
+    return copy + taken(found.sizes, choices[tile], split, ending)
 
 
 def bind_direct(op: Op, types: Types, constants: Sequence[Any]) -> tuple[Launch, ...]:
     found, out = convolution_of(op, *types), products.result_of(op, types)
     if not out.size:
         return ()
-    ready, x = prepared(found, op, types, constants)
+    ready, x = prepared(found.plain_weights, op, types, constants)
     sizes, channel, row = found.direct()
     places = Places(x, ready.b, ready.sums)
     params = params_of(op, types, out, sizes, places, found.full)
@@ -125,7 +136,7 @@ def bind_direct(op: Op, types: Types, constants: Sequence[Any]) -> tuple[Launch,
 
 
 def direct_workspace(op: Op, *types: TensorType | None) -> int:
-    weights = convolution_of(op, *types).weights
+    weights = convolution_of(op, *types).plain_weights
     return weights.nbytes + weights.sum_bytes
 
 
@@ -134,13 +145,57 @@ def direct_estimate(op: Op, *types: TensorType | None) -> float:
     return 5e-6 + found.images * found.positions * found.groups * found.maps * found.terms / _DIRECT_PRODUCTS
 
 
+def depthwise_reason(op: Op, *types: TensorType | None) -> str | None:
+    if reason := reason_against(op, *types):
+        return reason
+    found, at = convolution_of(op, *types), operands_of(op, types)
+    if (found.channels, found.maps) != (1, 1) or found.groups % 4 or not found.last:
+        return "takes one map for each channel, in fours, channels last"
+    if at.w_point >= 0 or found.unsigned_weights:
+        return "takes signed weights without a zero point"
+    return None
+
+
+def bind_depthwise(op: Op, types: Types, constants: Sequence[Any]) -> tuple[Launch, ...]:
+    found, out = convolution_of(op, *types), products.result_of(op, types)
+    if not out.size:
+        return ()
+    ready, x = prepared(found.plain_weights, op, types, constants)
+    sizes, _, row = found.direct()
+    params = params_of(op, types, out, sizes, Places(x, ready.b, ready.sums), found.full)
+    return (*ready.calls, launch("int8_conv_depthwise", (*params, row), ready.extra))
+
+
+def depthwise_estimate(op: Op, *types: TensorType | None) -> float:
+    found = convolution_of(op, *types)
+    results = found.images * found.positions * found.groups
+    moved = found.images * found.pixels * found.groups + results
+    arithmetic = results * (found.terms + _FINISHING_PRODUCTS) / _DEPTHWISE_PRODUCTS
+    return 2 * tiles.LAUNCH_SECONDS + max(arithmetic, moved / tiles.BYTES_EACH_SECOND)
+
+
+def _depthwise(op: type[Op]) -> Kernel:
+    made = kernel(
+        ChannelsLast,
+        device="cuda",
+        variant="depthwise",
+        dtypes=EIGHT_BITS,
+        supports=depthwise_reason,
+        workspace=direct_workspace,
+        bind=bind_depthwise,
+        estimate=depthwise_estimate,
+        wraps=op,
+    )
+    return made(products.run_from_plan)
+
+
 def _tiled(
     op: type[Op],
     wraps: type[Op] | None,
     variant: str,
     choices: dict[str, Tile],
     supports: Callable[..., str | None],
-    taken: Callable[[Sizes, Tile, int], float],
+    taken: Taken,
     splits: tuple[int, ...] = tiles.SPLITS,
 ) -> Kernel:
     made = kernel(
@@ -174,12 +229,14 @@ def _direct(op: type[Op], wraps: type[Op] | None) -> Kernel:
 
 
 def _kernels_of(op: type[Op], wraps: type[Op] | None) -> tuple[Kernel, ...]:
-    """wgmma takes neither channels first nor the zero point of a weight, which QLinearConv always has."""
+    """wgmma and depthwise take neither channels first nor the zero point of a weight, which QLinearConv always has."""
     by_rows = wraps is not None and wraps is not QLinearConv
     return (
         _tiled(op, wraps, "dp4a", tiles.DP4A_IMAGES, reason_against, tiles.dp4a_seconds),
         _tiled(op, wraps, "mma", tiles.MMA, mma_reason, tiles.mma_seconds),
-        *((_tiled(op, wraps, "wgmma", tiles.WGMMA, wgmma_reason, products.wgmma_seconds, (1,)),) if by_rows else ()),
+        _tiled(op, wraps, "warpgroup", tiles.WARPGROUP, warpgroup_reason, tiles.warpgroup_seconds),
+        *((_tiled(op, wraps, "wgmma", tiles.WGMMA, wgmma_reason, tiles.wgmma_seconds, (1,)),) if by_rows else ()),
+        *((_depthwise(wraps),) if wraps is not None and by_rows else ()),
         _direct(op, wraps),
     )
 

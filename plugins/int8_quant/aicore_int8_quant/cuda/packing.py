@@ -22,7 +22,8 @@ def padded(count: int, to: int = CHUNK) -> int:
 class Weights:
     """Where the weight for a column and k is: group * group_step + column * column_step + tap * tap_step + ...
 
-    k = tap * padded + channel. point_each: one zero point for each column, those of a group from group * column_group.
+    k = tap * padded + across * channels + channel; across: taps of a row of a window that lie side by side.
+    point_each: one zero point for each column, those of a group from group * column_group.
     """
 
     groups: int
@@ -37,6 +38,8 @@ class Weights:
     is_unsigned: bool
     point_each: bool
     column_group: int
+    across: int = 1
+    across_step: int = 0
 
     @property
     def row(self) -> int:
@@ -53,8 +56,8 @@ class Weights:
 
     def launch(self, w_at: int, point_at: int, workspace: int, byte: int) -> Launch:
         """The launch that packs to the workspace: weights, and their sums behind them."""
-        steps = (self.group_step, self.column_step, self.tap_step, self.channel_step)
-        sizes = (self.groups, self.columns, self.taps, self.channels, self.padded, self.row)
+        steps = (self.group_step, self.column_step, self.tap_step, self.across_step, self.channel_step)
+        sizes = (self.groups, self.columns, self.taps, self.across, self.channels, self.padded, self.row)
         kinds = (int(self.is_unsigned), int(self.point_each), self.column_group)
         places = (w_at, point_at, place(workspace, byte), place(workspace, byte + self.nbytes))
         return launch("int8_pack_weights", (*sizes, *steps, *kinds, *places))
@@ -64,19 +67,20 @@ class Weights:
         flip = 128 if self.is_unsigned else 0
         flat = (w.reshape(-1).astype(xp.int16) - flip).astype(xp.int8)
         axes = zip(
-            (self.groups, self.columns, self.taps, self.channels),
-            (self.group_step, self.column_step, self.tap_step, self.channel_step),
+            (self.groups, self.columns, self.taps, self.across, self.channels),
+            (self.group_step, self.column_step, self.tap_step, self.across_step, self.channel_step),
             strict=True,
         )
         at: Any = 0
         for axis, (size, step) in enumerate(axes):
-            at = at + (xp.arange(size) * step).reshape(*(-1 if i == axis else 1 for i in range(4)))
-        full = xp.zeros((self.groups, self.columns, self.taps, self.padded), xp.int8)
-        full[..., : self.channels] = flat[at]
+            at = at + (xp.arange(size) * step).reshape(*(-1 if i == axis else 1 for i in range(5)))
+        shape = (self.groups, self.columns, self.taps)
+        full = xp.zeros((*shape, self.padded), xp.int8)
+        full[..., : self.across * self.channels] = flat[at].reshape(*shape, self.across * self.channels)
         rows = xp.zeros((self.groups, self.columns, self.row), xp.int8)
         rows[..., : self.taps * self.padded] = full.reshape(self.groups, self.columns, -1)
         own = self._points(xp, points, flip)
-        sums = rows.astype(xp.int32).sum(-1, dtype=xp.int32) - own * (self.taps * self.channels)
+        sums = rows.astype(xp.int32).sum(-1, dtype=xp.int32) - own * (self.taps * self.across * self.channels)
         return rows, sums.astype(xp.int32), bool((own != 0).any())
 
     def _points(self, xp: Any, points: Any, flip: int) -> Any:

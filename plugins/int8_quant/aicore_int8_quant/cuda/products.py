@@ -1,6 +1,7 @@
 """MatMulInteger, QLinearMatMul and Int8MatMul, by the kernels of csrc/int8_gemm_*.
 
-dp4a: any GPU. mma: tensor cores, from sm_80 on. wgmma: tensor cores of sm_90, fed by its copy engine.
+dp4a: any GPU. mma: tensor cores, from sm_80 on. warpgroup: tensor cores of sm_90, the same tiles. wgmma: fed by its
+copy engine.
 Rows of x whose length is no multiple of 16 are copied first; a weight that never changes is packed once.
 """
 
@@ -14,6 +15,7 @@ from typing import Any
 from aicore.ir import Op, TensorType, Value, as_tuple
 from aicore.kernels import Kernel, kernel
 from aicore.ops.activation import Clip, Relu
+from aicore.ops.layout import ChannelsLast
 from aicore.ops.quantized_linear import EIGHT_BITS, MOST_TERMS, MatMulInteger, QLinearMatMul
 from aicore_int8_quant.cuda import tiles
 from aicore_int8_quant.cuda.launch import Launch, launch, machine
@@ -31,7 +33,7 @@ from aicore_int8_quant.cuda.problem import (
     shape_at,
 )
 from aicore_int8_quant.cuda.tiles import Tile
-from aicore_int8_quant.ops.linear import Int8Linear, Int8MatMul
+from aicore_int8_quant.ops.linear import Int8Conv, Int8Linear, Int8MatMul
 
 Types = Sequence["TensorType | None"]
 OPS: tuple[type[Op], ...] = (MatMulInteger, QLinearMatMul, Int8MatMul)
@@ -239,9 +241,25 @@ def workspace(op: Op, *types: TensorType | None, tile: str = "", split: int = 1)
     return rooms(product.sizes, product.weights, x_bytes(product), is_partial(split)).size
 
 
+Taken = Callable[[Sizes, Tile, int, str], float]
+"""Seconds of a product by a tile, of which so many blocks share the depth, with such an ending."""
+
+
+def ending_of(op: Op, types: Types, full: bool) -> str:
+    """What csrc/codes.cuh calls the usual case, with an addend or without, or another one."""
+    at, inner, result = operands_of(op, types), inner_of(op), result_of(op, types)
+    activation = inner.activation if isinstance(inner, Int8Linear) else None
+    last = isinstance(op, ChannelsLast) or not isinstance(inner, Int8Conv)
+    added = dtype_at(types, at.addend)
+    clamps = isinstance(activation, Relu | Clip | None) and result.dtype in EIGHT_BITS
+    if not clamps or not last or at.w_point >= 0 or (added and not (full and added in EIGHT_BITS)):
+        return tiles.OTHERS
+    return tiles.ADDED_CODES if added else tiles.CODES
+
+
 def estimate(
     choices: dict[str, Tile],
-    taken: Callable[[Sizes, Tile, int], float],
+    taken: Taken,
     op: Op,
     *types: TensorType | None,
     tile: str,
@@ -251,12 +269,18 @@ def estimate(
     product = product_of(op, types)
     moved = x_bytes(product)
     copy = 2 * moved / tiles.BYTES_EACH_SECOND + tiles.LAUNCH_SECONDS if moved else 0.0
-    return copy + taken(product.sizes, choices[tile], split)
+    return copy + taken(product.sizes, choices[tile], split, ending_of(op, types, product.full))
 
 
 def mma_reason(op: Op, *types: TensorType | None) -> str | None:
     if machine().capability < 80:
         return "takes GPUs of compute capability 8.0 and above"
+    return reason_against(op, *types)
+
+
+def warpgroup_reason(op: Op, *types: TensorType | None) -> str | None:
+    if machine().capability != 90:
+        return "takes GPUs of compute capability 9.0"
     return reason_against(op, *types)
 
 
@@ -284,10 +308,6 @@ def _batch_reason(product: Product) -> str | None:
     return None if product.groups == 1 else "takes one product, not a batch of them"
 
 
-def wgmma_seconds(sizes: Sizes, tile: Tile, split: int) -> float:
-    return tiles.seconds(sizes, tile, split, tiles.WGMMA_EACH_MULTIPROCESSOR)
-
-
 def run_from_plan(op: Op, *operands: Any, out: Any, workspace: Any = None) -> None:
     """The function of a kernel that only `bind` makes runnable; nothing calls it."""
     raise NotImplementedError(f"{type(op).__name__} runs from a plan only")
@@ -298,7 +318,7 @@ def _kernel(
     variant: str,
     choices: dict[str, Tile],
     supports: Callable[..., str | None],
-    taken: Callable[[Sizes, Tile, int], float],
+    taken: Taken,
     splits: tuple[int, ...] = tiles.SPLITS,
 ) -> Kernel:
     made = kernel(
@@ -318,5 +338,6 @@ def _kernel(
 KERNELS: tuple[Kernel, ...] = (
     *(_kernel(op, "dp4a", tiles.DP4A, reason_against, tiles.dp4a_seconds) for op in OPS),
     *(_kernel(op, "mma", tiles.MMA, mma_reason, tiles.mma_seconds) for op in OPS),
-    *(_kernel(op, "wgmma", tiles.WGMMA, wgmma_reason, wgmma_seconds, splits=(1,)) for op in WGMMA_OPS),
+    *(_kernel(op, "warpgroup", tiles.WARPGROUP, warpgroup_reason, tiles.warpgroup_seconds) for op in OPS),
+    *(_kernel(op, "wgmma", tiles.WGMMA, wgmma_reason, tiles.wgmma_seconds, splits=(1,)) for op in WGMMA_OPS),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -21,7 +21,7 @@ Types = Sequence["TensorType | None"]
 AXES = 2
 """Spatial axes of an image; one is extended."""
 _FEW = 16
-"""Channels of a group below which windows are laid side by side, rather than each tap filled up to a chunk."""
+"""Channels of a group below which the rows of windows are laid side by side, rather than each tap filled up."""
 
 
 @dataclass(frozen=True)
@@ -72,52 +72,51 @@ class Convolution:
 
     @property
     def lays_out(self) -> bool:
-        """Whether windows are laid side by side beforehand."""
+        """Whether rows of windows are laid out beforehand, for each place across: then windows are one tap wide."""
         return not self.is_ready and self.channels < _FEW
 
     @property
+    def across(self) -> int:
+        """Taps that lie side by side."""
+        return self.kernel[1] if self.lays_out else 1
+
+    @property
     def per_tap(self) -> int:
-        """Bytes of a tap in a row of a and b."""
-        return self.channels if self.lays_out else padded(self.channels)
+        """Bytes of a tap in a row of a and b, or of the taps that lie side by side."""
+        return padded(self.across * self.channels)
 
     @property
     def copied_bytes(self) -> int:
         """Of the copy of x."""
         if self.is_ready:
             return 0
-        if self.lays_out:
-            return self.groups * self.images * self.positions * padded(self.terms)
-        return self.images * self.pixels * self.groups * self.per_tap
+        width = self.out[1] if self.lays_out else self.size[1]
+        return self.images * self.size[0] * width * self.groups * self.per_tap
 
     @property
     def weights(self) -> Weights:
         """(groups * maps, channels, taps...) in memory."""
         return Weights(
-            *(self.groups, self.maps, self.taps, self.channels, self.per_tap),
-            *(self.maps * self.terms, self.terms, 1, self.taps),
+            *(self.groups, self.maps, self.taps // self.across, self.channels, self.per_tap),
+            *(self.maps * self.terms, self.terms, self.across, self.taps),
             is_unsigned=self.unsigned_weights,
             point_each=self.point_each,
             column_group=self.maps,
+            across=self.across,
+            across_step=1,
         )
 
     @property
     def sizes(self) -> Sizes:
         """Of the product, for a that is packed if it must be."""
         rows, outputs = self.images * self.positions, self.groups * self.maps
-        kind: dict[str, int] = {}
-        pixel = self.groups * self.per_tap
-        depth, row, step = self.taps * self.per_tap, pixel, self.per_tap
-        if self.lays_out:
-            depth = row = padded(self.terms)
-            step = rows * depth
-        elif self.last and not self.is_ready:  # one group behind the other
-            pixel = row = self.per_tap
-            step = self.images * self.pixels * self.per_tap
-        if not self.lays_out and not self.is_plain:
-            kind = {"taps": self.taps, "pixel": pixel, **self._window()}
+        pixel, step = self.groups * self.per_tap, self.per_tap
+        if not self.is_ready and (self.lays_out or self.last):  # one group behind the other
+            pixel, step = self.per_tap, self.copied_bytes // self.groups
+        kind = {} if self.is_plain else {"taps": self.taps // self.across, **self._window(), "pixel": pixel}
         return Sizes(
-            *(rows, self.maps, depth, self.groups),
-            a_row=row,
+            *(rows, self.maps, self.taps // self.across * self.per_tap, self.groups),
+            a_row=pixel,
             a_group=step,
             b_row=self.weights.row,
             positions=max(self.positions, 1),
@@ -131,8 +130,24 @@ class Convolution:
         )
 
     def _window(self) -> dict[str, int]:
+        """How the product sees images."""
+        if self.lays_out:
+            return {
+                **self._own_window(),
+                "channels": self.per_tap,
+                "filled": self.across * self.channels,
+                "kernel_width": 1,
+                "width": self.out[1],
+                "stride_x": 1,
+                "dilation_x": 1,
+                "pad_x": 0,
+            }
+        return {**self._own_window(), "channels": self.per_tap}
+
+    def _own_window(self) -> dict[str, int]:
+        """Of images as they are."""
         return {
-            "channels": self.per_tap,
+            "channels": self.channels,
             "filled": self.channels,
             "kernel_width": self.kernel[1],
             "height": self.size[0],
@@ -151,15 +166,15 @@ class Convolution:
         if self.is_ready:
             return ()
         if self.lays_out:
-            rows, depth = self.images * self.positions, padded(self.terms)
-            return (
-                self._windows(
-                    (self.groups, rows, depth), self.kernel, self.out, self.stride, self.begin, (x, point, to)
-                ),
-            )
+            rows = self.images * self.size[0] * self.out[1]
+            places, out = (x, point, to), (self.size[0], self.out[1])
+            stride, begin = (1, self.stride[1]), (0, self.begin[1])
+            shape = (self.groups, rows, self.per_tap)
+            return (self._windows(shape, (1, self.kernel[1]), self.channels, out, stride, begin, places),)
         if self.last:
             rows = self.images * self.pixels
-            return (self._windows((self.groups, rows, self.per_tap), (1, 1), self.size, (1, 1), (0, 0), (x, NONE, to)),)
+            shape, places = (self.groups, rows, self.per_tap), (x, NONE, to)
+            return (self._windows(shape, (1, 1), self.per_tap, self.size, (1, 1), (0, 0), places),)
         sizes = (self.images, self.groups, self.channels, self.per_tap, self.pixels)
         return (launch("int8_pack_images", (*sizes, x, to)),)
 
@@ -167,6 +182,7 @@ class Convolution:
         self,
         rows: tuple[int, int, int],
         kernel: tuple[int, int],
+        each: int,
         out: tuple[int, int],
         stride: tuple[int, int],
         begin: tuple[int, int],
@@ -176,8 +192,13 @@ class Convolution:
         steps = (self.channels, self.pixels * total, self.size[1] * total, total, 1)
         if not self.last:
             steps = (self.channels * self.pixels, self.pixels * total, self.size[1], 1, self.pixels)
-        shape = (kernel[0] * kernel[1], kernel[1], self.channels, self.per_tap, out[0] * out[1], out[1], *self.size)
+        shape = (kernel[0] * kernel[1], kernel[1], self.channels, each, out[0] * out[1], out[1], *self.size)
         return launch("int8_pack_windows", (*rows, *shape, *steps, *stride, *self.dilation, *begin, *places))
+
+    @property
+    def plain_weights(self) -> Weights:
+        """With nothing between the taps, for one thread a result."""
+        return replace(self.weights, taps=self.taps, padded=self.channels, tap_step=1, channel_step=self.taps, across=1)
 
     def direct(self) -> tuple[Sizes, int, int]:
         """(sizes for one thread a result, distance of channels, distance of rows)."""
@@ -189,7 +210,7 @@ class Convolution:
             *(self.images * self.positions, self.maps, self.terms, self.groups),
             a_row=group,
             a_group=total * self.pixels,
-            b_row=self.weights.row,
+            b_row=self.plain_weights.row,
             positions=max(self.positions, 1),
             y_image=outputs * self.positions,
             y_row=outputs if self.last else 1,
@@ -197,9 +218,8 @@ class Convolution:
             y_group=self.maps if self.last else self.maps * self.positions,
             column_group=self.maps,
             taps=self.taps,
-            pixel=pixel,
             a_unsigned=int(self.unsigned),
-            **self._window(),
+            **{**self._own_window(), "pixel": pixel},
         )
         return found, channel, row
 

@@ -20,7 +20,7 @@ from aicore_cpu_numpy.integer_sums import (
     supports_convolution,
     supports_product,
 )
-from aicore_int8_quant.kernels.epilogue import Finish, apply_of, reason_against
+from aicore_int8_quant.kernels.epilogue import Finish, reason_against
 from aicore_int8_quant.ops.linear import Int8Conv, Int8Linear, Int8MatMul
 
 Array = np.ndarray[Any, Any]
@@ -37,7 +37,7 @@ class _Bound:
         given = [*constants, *[None] * OPERANDS][:OPERANDS]
         kinds = [*types, *[None] * OPERANDS][:OPERANDS]
         fixed = kinds[4] is None or given[4] is not None
-        self._activation = apply_of(op.activation)
+        self._activation = op.activation
         self._shape = self._prepare(op, _given(kinds[0]), _given(kinds[1]), given[1] if fixed else None, given[4])
 
     def __call__(self, *operands: Array | None, out: Array, workspace: Array) -> None:

@@ -14,9 +14,12 @@ from aicore.errors import InputError
 from aicore.ir import Graph, TensorType, Value, retype, static_bytes
 from aicore.rewrite import Context
 from aicore_int8_quant.errors import CalibrationError
-from aicore_int8_quant.job import Feeds
+from aicore_int8_quant.job import Feeds, Job
+from aicore_int8_quant.observers.magnitudes import Magnitudes
 from aicore_int8_quant.passes.base import JobPass
+from aicore_int8_quant.passes.correction import ChannelMeans, averaged
 from aicore_int8_quant.passes.equalize import equalizable
+from aicore_int8_quant.passes.split import measured
 from aicore_int8_quant.specs import Plain
 
 Array = np.ndarray[Any, Any]
@@ -27,7 +30,8 @@ T = TypeVar("T")
 class Calibrate(JobPass):
     """Observes the tensors with a Plain spec, batch by batch; nothing of a batch is kept.
 
-    Those that Equalize may scale are observed channel by channel, and are one tensor again behind it.
+    Those that Equalize may scale are observed channel by channel, and are one tensor again behind it. How large the
+    numbers are is seen of first operands.
 
     max_bytes: of results held at a time. Where the tensors of one batch take more, the batch is run several times,
     each for some of them.
@@ -41,17 +45,29 @@ class Calibrate(JobPass):
         wanted = [value for value, spec in job.specs.items() if isinstance(spec, Plain)]
         by_channel = equalizable(graph, job)
         job.observers = {v: job.options.observer(v.name, 1 if v in by_channel else None) for v in wanted}
-        if not wanted:
+        job.magnitudes = {v: Magnitudes() for v in measured(job).values()}
+        job.means = {v: ChannelMeans(axis) for v, axis in averaged(job).items()}
+        values = list(dict.fromkeys((*job.observers, *job.magnitudes, *job.means)))
+        if not values:
             return graph
         seen = 0
-        with Observation(graph, wanted, self.max_bytes, job.registry) as run:
+        with Observation(graph, values, self.max_bytes, job.registry) as run:
             for feeds in tracked(job.feeds, "calibrating", job.progress):
                 for value, array in run(feeds):
-                    job.observers[value].update(array)
+                    _see(job, value, array)
                 seen += 1
         if not seen:
             raise CalibrationError("the calibration data is empty: give at least one batch of inputs")
         return graph
+
+
+def _see(job: Job, value: Value, array: Array) -> None:
+    if value in job.observers:
+        job.observers[value].update(array)
+    if value in job.magnitudes:
+        job.magnitudes[value].update(array)
+    if value in job.means:
+        job.means[value].update(array)
 
 
 class Observation:

@@ -102,7 +102,7 @@ def _weights_only(node: Node, op: Builder) -> bool:
         wanted = {1: channel_axis(node.op, weight.ndim)}
     for index, axis in wanted.items():
         value = operands[index]
-        if value is None or value.constant is None or value.dtype != "float32":
+        if value is None or not _has_codes(value):
             return False
         operands[index] = _dequantized(op, value, axis)
     op.apply(node.op, *operands)
@@ -113,10 +113,14 @@ def _float_weight(node: Node) -> np.ndarray[Any, Any] | None:
     if not isinstance(node.op, MatMul | Gemm | Conv | ConvTranspose) or len(node.inputs) < 2:
         return None
     value = node.inputs[1]
-    if value is None or value.constant is None or value.dtype != "float32" or value.constant.array.ndim < 2:
+    if value is None or value.constant is None or value.constant.array.ndim < 2 or not _has_codes(value):
         return None
-    array = value.constant.array
-    return array if np.isfinite(array).all() else None
+    return value.constant.array
+
+
+def _has_codes(weight: Value) -> bool:
+    """Whether it is a constant of finite float32 numbers."""
+    return weight.constant is not None and weight.dtype == "float32" and bool(np.isfinite(weight.constant.array).all())
 
 
 def _dequantized(op: Builder, value: Value, axis: int) -> Value:

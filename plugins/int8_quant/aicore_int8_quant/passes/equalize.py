@@ -21,6 +21,7 @@ from aicore.ops.arithmetic import Add, Mul
 from aicore.ops.convolution import Conv
 from aicore.rewrite import Context
 from aicore_int8_quant.job import Job
+from aicore_int8_quant.linear_nodes import is_depthwise
 from aicore_int8_quant.passes.annotate import Annotate
 from aicore_int8_quant.passes.base import JobPass
 from aicore_int8_quant.specs import Plain, Shared
@@ -86,7 +87,7 @@ def equalizable(graph: Graph, job: Job) -> dict[Value, Chain]:
         readers = tuple(users.get(value, ()))
         if not isinstance(spec, Plain) or value in bound or not readers:
             continue
-        if not all(node in quantized and _is_depthwise(node) and node.inputs[0] is value for node in readers):
+        if not all(node in quantized and is_depthwise(node) and node.inputs[0] is value for node in readers):
             continue
         makers = _makers(value, producer, Counter({v: len(nodes) for v, nodes in users.items()}), job, bound)
         if makers:
@@ -121,14 +122,6 @@ def _room(low: Array, high: Array, least: float, most: float) -> Array:
     steps = np.where(np.isfinite(ratio), np.floor(np.log2(np.maximum(np.where(np.isfinite(ratio), ratio, 1), 1))), 0)
     found: Array = np.minimum(steps, MOST_STEPS).astype(np.int64)
     return found
-
-
-def _is_depthwise(node: Node) -> bool:
-    weight = node.inputs[1] if len(node.inputs) > 1 else None
-    if not isinstance(node.op, Conv) or weight is None or weight.constant is None:
-        return False
-    shape = weight.constant.array.shape
-    return node.op.group > 1 and shape[1] == 1 and shape[0] % node.op.group == 0
 
 
 def _makers(
@@ -175,7 +168,7 @@ def _weight_powers(chain: Chain) -> Array:
     """The squares of the weights that read each channel, summed."""
     total = np.zeros(1)
     for node in chain.readers:
-        assert isinstance(node.op, Conv)  # _is_depthwise saw to it
+        assert isinstance(node.op, Conv)  # is_depthwise saw to it
         assert node.inputs[1] is not None
         assert node.inputs[1].constant is not None
         squares = node.inputs[1].constant.array.astype(np.float64) ** 2

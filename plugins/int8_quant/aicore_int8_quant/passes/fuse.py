@@ -16,6 +16,7 @@ from aicore.rewrite import Context
 from aicore_int8_quant.passes._codes import EIGHT_BITS, CodeReader, Codes
 from aicore_int8_quant.passes._lookups import lookup
 from aicore_int8_quant.passes._products import Product, grown, started, weight_only
+from aicore_int8_quant.passes._race import float_is_faster
 from aicore_int8_quant.passes.annotate import PASSING
 
 
@@ -31,7 +32,8 @@ class FuseInt8(Pass):
     - QuantizeLinear of DequantizeLinear with the same scale and zero point is nothing;
     - a MatMul with a weight of integers alone becomes WeightOnlyMatMul.
 
-    Only what the target has a kernel for; the rest stays as it is, and runs in floating point.
+    Only what the target has a kernel for, and not where a device is known to be faster in floating point, as measured
+    or estimated; the rest stays as it is, and runs in floating point.
     """
 
     name: ClassVar[str] = "fuse-int8"
@@ -111,7 +113,9 @@ class _Walk:
 
     def _start(self, node: Node) -> bool:
         found = started(node, self._reader, self._producer, self._uses)
-        return found is not None and self._set(node, found)
+        if found is None or float_is_faster(node, found, self._producer, self._ctx):
+            return False
+        return self._set(node, found)
 
     def _keep_weight(self, node: Node) -> bool:
         found = weight_only(node, self._reader)

@@ -11,8 +11,8 @@ from aicore.rewrite import Context
 from aicore_int8_quant.affine import QParams
 from aicore_int8_quant.job import QuantizedWeight
 from aicore_int8_quant.linear_nodes import LinearNode
-from aicore_int8_quant.passes.annotate import passed_on
 from aicore_int8_quant.passes.base import JobPass
+from aicore_int8_quant.passes.split import coded_values, rest_params, split_nodes
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,7 +20,8 @@ class InsertQdq(JobPass):
     """Each tensor with codes is quantised once, where it is made, and everything but the graph's outputs reads that.
 
     Weights and biases become integer constants behind a DequantizeLinear. A tensor that no quantised node reads in the
-    end, because these were kept in floating point, is left alone.
+    end, because these were kept in floating point, is left alone. A product with two codes for each number of its
+    operand becomes two.
     """
 
     name: ClassVar[str] = "insert-qdq-int8"
@@ -37,10 +38,12 @@ class _Insertion:
             node: one for one in self._linear.values() for node in one.nodes[1:] if one.bias and one.bias in node.inputs
         }
         self._instead: dict[Value | None, Value] = {}
+        self._terms: dict[Value, tuple[Value, Value]] = {}
         self._nodes: list[Node] = []
 
     def run(self, graph: Graph) -> Graph:
-        self._used = self._wanted(graph)
+        self._split = split_nodes(graph, self._job)
+        self._used = coded_values(graph, self._job, self._split)
         for value in graph.inputs:
             self._round_trip(value)
         for node in graph.nodes:
@@ -49,23 +52,17 @@ class _Insertion:
                 self._round_trip(value)
         return Graph(graph.inputs, graph.outputs, tuple(self._nodes), graph.state, graph.metadata)
 
-    def _wanted(self, graph: Graph) -> set[Value]:
-        """Tensors that a quantised node reads, directly or through nodes that only pass numbers on."""
-        found = {v for one in self._linear.values() for v in (one.x, one.w, one.residual) if v in self._job.params}
-        for node in reversed(graph.nodes):
-            if not found.isdisjoint(node.outputs):
-                found.update(v for v in passed_on(node) if v in self._job.params)
-        return found
-
     def _round_trip(self, value: Value) -> None:
-        if value not in self._used or not self._ctx.change(self._name):
-            return
-        params, builder = self._job.params[value], self._builder()
+        if value in self._used and self._ctx.change(self._name):
+            self._instead[value] = self._coded(value, self._job.params[value], value.name)
+
+    def _coded(self, value: Value, params: QParams, name: str) -> Value:
+        builder = self._builder()
         scale, zero_point = _constants(params)
-        codes = builder.apply(_quantize(params), value, scale, zero_point, names=[f"{value.name}_codes"])
-        real = builder.apply(_dequantize(params), codes, scale, zero_point, names=[f"{value.name}_dequantized"])
+        codes = builder.apply(_quantize(params), value, scale, zero_point, names=[f"{name}_codes"])
+        real = builder.apply(_dequantize(params), codes, scale, zero_point, names=[f"{name}_dequantized"])
         self._nodes.extend(builder.nodes)
-        self._instead[value] = real
+        return real  # type: ignore[no-any-return]
 
     def _rewired(self, node: Node) -> Node:
         inputs: list[Value | None] = [self._instead.get(value, value) if value else None for value in node.inputs]
@@ -79,7 +76,31 @@ class _Insertion:
             owner = self._biased[node]
             bias = self._bias(owner, self._job.weights.get(owner.node))
             inputs = [bias if value is owner.bias else self._instead.get(value, value) for value in node.inputs]
+        if node in self._split and self._ctx.change(self._name):
+            return self._product_of_two(node, inputs)
         return Node(node.op, tuple(inputs), node.outputs, node.origin)
+
+    def _product_of_two(self, node: Node, inputs: list[Value | None]) -> Node:
+        """The product of the second codes, then that of the first ones, which a kernel adds it to."""
+        assert inputs[0] is not None  # a product has operands
+        first, rest = self._terms_of(inputs[0])
+        builder = self._builder()
+        small = builder.apply(node.op, rest, inputs[1])
+        builder.Add(builder.apply(node.op, first, *inputs[1:], origin=node.origin), small)
+        *products, last = builder.nodes
+        self._nodes.extend(products)
+        return Node(last.op, last.inputs, node.outputs, last.origin)
+
+    def _terms_of(self, value: Value) -> tuple[Value, Value]:
+        """What the first and the second code of a tensor stand for; made once for all that read it."""
+        if value not in self._terms:
+            params = self._job.params[value]
+            first = self._coded(value, params, value.name)
+            builder = self._builder()
+            left = builder.Sub(value, first)
+            self._nodes.extend(builder.nodes)
+            self._terms[value] = first, self._coded(left, rest_params(params), f"{value.name}_rest")
+        return self._terms[value]
 
     def _weight(self, one: LinearNode, weight: QuantizedWeight) -> Value:
         builder = self._builder()

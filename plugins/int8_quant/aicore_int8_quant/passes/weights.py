@@ -14,6 +14,7 @@ from aicore_int8_quant.affine import Array, QParams, qparams_of, weight_format
 from aicore_int8_quant.job import QuantizedWeight
 from aicore_int8_quant.linear_nodes import LinearNode, channel_axis
 from aicore_int8_quant.passes.base import JobPass
+from aicore_int8_quant.passes.correction import correction
 from aicore_int8_quant.specs import bias_params
 
 INT32 = 2**31 - 1
@@ -74,7 +75,7 @@ class CheckBiases(JobPass):
             return
         if one.bias is None or one.bias.constant is None:
             return
-        bias = one.bias.constant.array.reshape(-1).astype(np.float64)
+        bias = one.bias.constant.array.reshape(-1).astype(np.float64) + correction(one, weight, job)
         job.weights[node] = self._with_bias(one, weight, x_params, bias, room)
 
     def _with_bias(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -144,6 +145,14 @@ def products(count: int, seed: int = 0, largest: int = 150) -> Iterator[Case]:
         yield product(rng, rows, terms, columns, ((2,), (), (2, 3))[rng.integers(3)] if number % 4 == 0 else ())
 
 
+def fours(count: int, seed: int = 0) -> Iterator[Case]:
+    """Random ones whose columns are a multiple of four."""
+    for number in range(count):
+        rng = np.random.default_rng((seed, number, 4))
+        rows, terms, columns = (int(n) for n in rng.integers(1, 50, 3))
+        yield product(rng, rows, 2 * terms, 4 * columns)
+
+
 def convolutions(count: int, seed: int = 0) -> Iterator[Case]:
     """Random ones: groups, dilation, strides, pads that differ on each side."""
     for number in range(count):
@@ -183,6 +192,56 @@ def requantised(count: int, seed: int = 0) -> Iterator[Case]:
         w = codes(rng, (maps, channels, kernel, kernel), "int8")
         integer = ConvInteger(pads=conv.pads, strides=conv.strides)
         yield _simple(rng, integer, lambda activation, conv=conv: Int8Conv(activation, conv), x, w, maps)
+
+
+def depthwise(count: int, seed: int = 0) -> Iterator[Case]:
+    """One map for each channel, signed weights; all kinds of results, addends of codes and of floats."""
+    for number in range(count):
+        rng = np.random.default_rng((seed, number, 3))
+        groups, kernel = 4 * int(rng.integers(1, 9)), int(rng.choice([1, 2, 3, 5]))
+        conv = Conv(
+            group=groups,
+            pads=tuple(int(n) for n in rng.integers(0, kernel, 4)),
+            strides=tuple(int(n) for n in rng.integers(1, 3, 2)),
+            dilations=(1, int(rng.integers(1, 3))),
+        )
+        left = _kind(rng)
+        x = codes(rng, (int(rng.integers(1, 3)), groups, int(rng.integers(5, 12)), int(rng.integers(9, 20))), left)
+        w, x_point = codes(rng, (groups, 1, kernel, kernel), "int8"), codes(rng, (), left)
+        if number % 4 == 3:
+            yield ConvInteger(**{f.name: getattr(conv, f.name) for f in fields(Conv)}), (x, w, x_point, None)
+            continue
+        scale = _scale(rng, kernel * kernel, groups)
+        op = Int8Conv(ACTIVATIONS[rng.integers(len(ACTIVATIONS))], conv)
+        (result,) = [op.infer(*(Value("x", type_of(a)) for a in (x, w, scale)))]
+        shape = result.static_shape  # type: ignore[union-attr]
+        bias, addend, addend_scale, addend_point, *y = _fused(rng, groups, shape, (groups, 1, 1))
+        yield op, (x, w, scale, x_point, None, bias, addend, addend_scale, addend_point, *y)
+
+
+def usual(rng: np.random.Generator, adds: str, to: str, y_scale: float, activation: Any, maps: int = 48) -> Case:
+    """A convolution whose results are whole chunks of codes, with a residual of codes or without, channels first."""
+    x, w = codes(rng, (2, 16, 6, 7), "int8"), codes(rng, (maps, 16, 3, 3), "int8")
+    scale = rng.uniform(0.5, 2, maps).astype(np.float32) * np.float32(y_scale / 400)
+    bias = rng.integers(-9999, 9999, maps).astype(np.int32)
+    addend: Any = (None, None, None)
+    if adds:
+        addend = codes(rng, (2, maps, 6, 7), adds), np.array(y_scale * 0.7, np.float32), codes(rng, (), adds)
+    y = np.array(y_scale, np.float32), codes(rng, (), to)
+    op = Int8Conv(activation, Conv(pads=(1, 1, 1, 1)))
+    return op, (x, w, scale, np.array(-7, np.int8), None, bias, *addend, *y)
+
+
+TARGETS: tuple[tuple[str, float, Any], ...] = (
+    ("int8", 1.0, Relu()),
+    ("uint8", 0.0371, Relu()),
+    ("int8", 3e-9, None),
+    ("uint8", 1e-30, Relu()),
+    ("int8", 0.25, Clip(-3.0, 5.0)),
+    ("int8", 0.25, Clip(5.0, -3.0)),
+    ("uint8", 0.5, Clip(-500.0, -400.0)),
+)
+"""Types, scales and activations of results; one scale is too small to divide by its inverse."""
 
 
 def _simple(rng: np.random.Generator, integer: Op, fused: Any, x: Array, w: Array, channels: int) -> Case:

@@ -19,7 +19,8 @@ from aicore.runtime import type_of
 from aicore_int8_quant.cuda import convolutions, launch, products
 from aicore_int8_quant.cuda.problem import operands_of
 from aicore_int8_quant.ops.linear import Int8Conv, Int8MatMul
-from plugins.int8_quant.tests.cuda.cases import Case, exact, is_convolution, requantised
+from plugins.int8_quant.tests.cuda import cases
+from plugins.int8_quant.tests.cuda.cases import Case, depthwise, exact, is_convolution, requantised
 from plugins.int8_quant.tests.cuda.cases import convolutions as random_convolutions
 from plugins.int8_quant.tests.cuda.cases import products as random_products
 
@@ -28,7 +29,7 @@ ON_HOST = ("dp4a", "direct")
 
 @pytest.fixture(scope="module")
 def host(build: Any) -> Any:
-    return build("int8_conv_dp4a", "int8_gemm_dp4a", "pack", "epilogue_kernels")
+    return build("int8_conv_dp4a", "int8_gemm_dp4a", "depthwise", "pack", "epilogue_kernels")
 
 
 def last(case: Case) -> Case:
@@ -83,6 +84,35 @@ def test_channels_last(variant: str, seed: int, host: Any) -> None:
     for case in random_convolutions(8, seed):
         settings = {"tile": "64x128" if seed > 3 else "128x128", "split": 1} if variant == "dp4a" else {}
         check(host, variant, last(case), **settings)
+
+
+@pytest.mark.parametrize("adds", ["int8", "uint8"])
+def test_residuals_of_codes(adds: str, host: Any) -> None:
+    rng = np.random.default_rng(len(adds))
+    for to, y_scale, activation in cases.TARGETS:
+        case = last(cases.usual(rng, adds, to, y_scale, activation, maps=36))
+        check(host, "dp4a", case, tile="16x64x4", split=1)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_depthwise(seed: int, host: Any) -> None:
+    for case in depthwise(8, seed):
+        check(host, "depthwise", last(case))
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "point", "reason"),
+    [
+        ((1, 6, 6, 6), (6, 1, 3, 3), None, "in fours"),
+        ((1, 6, 6, 4), (8, 1, 3, 3), None, "one map for each channel"),
+        ((1, 6, 6, 8), (8, 1, 3, 3), TensorType("int8", ()), "without a zero point"),
+    ],
+    ids=["channels", "maps", "zero point"],
+)
+def test_depthwise_refuses(x: Any, w: Any, point: Any, reason: str) -> None:
+    types = TensorType("int8", x), TensorType("int8", w), TensorType("float32", ()), None, point
+    kernel = next(k for k in convolutions.KERNELS if k.wraps is Int8Conv and k.variant == "depthwise")
+    assert reason in str(kernel.reason_against(ChannelsLast(Int8Conv(conv=Conv(group=x[-1])), 4), *types))
 
 
 def test_an_addend_that_is_no_image_is_left_out() -> None:
@@ -145,7 +175,7 @@ def test_every_kernel_takes_some_case(kernel: Kernel, monkeypatch: pytest.Monkey
 
 def requantised_and_random(kernel: Kernel) -> Iterator[Case]:
     is_product = kernel.wraps is None and kernel.op in products.OPS
-    for case in (*requantised(24, 2000), *random_convolutions(16, 2000), *random_products(16, 2000)):
+    for case in (*requantised(24, 2000), *random_convolutions(16, 2000), *depthwise(4), *random_products(16, 2000)):
         if is_convolution(case) != is_product:
             yield case
 
@@ -172,4 +202,4 @@ def test_wgmma_refuses_windows_that_overlap() -> None:
     kernel = next(k for k in convolutions.KERNELS if k.wraps is Int8Conv and k.variant == "wgmma")
     op = ChannelsLast(Int8Conv(), 4)
     found = kernel.reason_against(op, *types, *(None,) * 6, types[2], TensorType("int8", ()))
-    assert "side by side" in str(found)
+    assert "windows of one pixel" in str(found)

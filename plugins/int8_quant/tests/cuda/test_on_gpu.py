@@ -16,16 +16,20 @@ import pytest
 from aicore.ir import Op, Sample, Value, as_tuple
 from aicore.kernels import REFERENCE, Kernel, KernelTable
 from aicore.ops.layout import ChannelsLast
+from aicore.ops.movement import Transpose
 from aicore.ops.quantized_linear import MatMulInteger
 from aicore.runtime import ReferenceEvaluator, type_of
 from aicore_cpu_numpy.kernels import all_kernels
-from aicore_int8_quant.cuda import convolutions, launch, products, quantization
-from aicore_int8_quant.ops.linear import Int8MatMul
+from aicore_int8_quant.cuda import convolutions, launch, layout, library_products, pooling, products, quantization
+from aicore_int8_quant.ops.linear import Int8Conv, Int8MatMul
 from plugins.int8_quant.tests.cuda import cases
 from plugins.int8_quant.tests.cuda.cases import Array, Case, exact
 from plugins.int8_quant.tests.cuda.test_convolutions import back, last, takes
+from plugins.int8_quant.tests.cuda.test_layout import SHAPES
+from plugins.int8_quant.tests.cuda.test_pooling import CASES as POOLS
 
-KERNELS = (*products.KERNELS, *convolutions.KERNELS)
+PRODUCTS = (*products.KERNELS, *library_products.KERNELS)
+KERNELS = (*PRODUCTS, *convolutions.KERNELS)
 PLAIN = [kernel for kernel in KERNELS if kernel.op is not ChannelsLast]
 
 
@@ -91,13 +95,13 @@ def of_case(case: Case) -> Array:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("kernel", products.KERNELS, ids=name)
+@pytest.mark.parametrize("kernel", PRODUCTS, ids=name)
 def test_products(kernel: Kernel, device: Any) -> None:
     """Each setting on cases of its own, with rests; a case in four has a batch."""
     taken = 0
     for number, settings in enumerate(kernel.settings):
         random = cases.products(16, seed=1000 + number, largest=400)
-        for case in (*random, *cases.requantised(24, seed=1000 + number)):
+        for case in (*random, *cases.requantised(24, seed=1000 + number), *cases.fours(24, seed=1000 + number)):
             taken += check(device, kernel, case, constant=number % 2 == 0, **settings)
     assert taken
 
@@ -107,7 +111,8 @@ def test_products(kernel: Kernel, device: Any) -> None:
 def test_convolutions(kernel: Kernel, device: Any) -> None:
     taken = 0
     for number, settings in enumerate(kernel.settings):
-        for case in (*cases.convolutions(16, seed=2000 + number), *cases.requantised(24, seed=2000 + number)):
+        seed = 2000 + number
+        for case in (*cases.convolutions(16, seed), *cases.requantised(24, seed), *cases.depthwise(8, seed)):
             if not cases.is_convolution(case):
                 continue
             chosen = case if kernel.wraps is None else last(case)
@@ -116,7 +121,41 @@ def test_convolutions(kernel: Kernel, device: Any) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("kernel", [k for k in products.KERNELS if k.op is Int8MatMul], ids=name)
+@pytest.mark.parametrize("kernel", [k for k in convolutions.KERNELS if k.wraps is Int8Conv], ids=name)
+def test_results_of_whole_chunks(kernel: Kernel, device: Any) -> None:
+    """With a residual of codes or without."""
+    rng = np.random.default_rng(4)
+    for adds in ("", "int8", "uint8"):
+        for to, y_scale, activation in cases.TARGETS:
+            case = last(cases.usual(rng, adds, to, y_scale, activation, maps=80))
+            wanted = of_case(case)
+            for settings in kernel.settings:
+                check(device, kernel, case, wanted, **settings)
+
+
+@pytest.mark.gpu
+@pytest.mark.sanitize
+@pytest.mark.parametrize(("shape", "op"), POOLS, ids=lambda one: str(one)[:24])
+def test_pools(shape: tuple[int, ...], op: Op, device: Any) -> None:
+    for dtype in ("int8", "uint8"):
+        x = cases.codes(np.random.default_rng(len(shape)), shape, dtype)
+        (wanted,) = ReferenceEvaluator(KernelTable(k for k in all_kernels() if k.variant == REFERENCE))(op, x)
+        moved = np.ascontiguousarray(np.moveaxis(x, 1, -1))
+        (found,) = run(device, pooling.KERNELS[0], ChannelsLast(op, len(shape)), (moved,), False)
+        np.testing.assert_array_equal(np.moveaxis(found, -1, 1), wanted)
+
+
+@pytest.mark.gpu
+@pytest.mark.sanitize
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_channels_last(shape: tuple[int, ...], device: Any) -> None:
+    x = cases.codes(np.random.default_rng(0), shape, "uint8")
+    (found,) = run(device, layout.KERNELS[0], Transpose((0, *range(2, len(shape)), 1)), (x,), False)
+    np.testing.assert_array_equal(found, np.moveaxis(x, 1, -1))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kernel", [k for k in PRODUCTS if k.op is Int8MatMul], ids=name)
 def test_large_products(kernel: Kernel, device: Any) -> None:
     """More tiles than multiprocessors, and depths of many stages."""
     rng = np.random.default_rng(5)
@@ -128,15 +167,15 @@ def test_large_products(kernel: Kernel, device: Any) -> None:
         case: Case = Int8MatMul(), (x, w, scale, np.array(77, np.uint8), None, bias, None, None, None, *y)
         wanted = of_case(case)
         for settings in kernel.settings:
-            assert check(device, kernel, case, wanted, **settings)
+            assert check(device, kernel, case, wanted, **settings) or kernel.variant == "cublas"  # takes a signed x
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("kernel", [k for k in products.KERNELS if k.op is MatMulInteger], ids=name)
+@pytest.mark.parametrize("kernel", [k for k in PRODUCTS if k.op is MatMulInteger], ids=name)
 def test_as_many_terms_as_int32_holds(kernel: Kernel, device: Any) -> None:
-    x, w = np.full((2, 131_071), -128, np.int8), np.full((131_071, 3), -128, np.int8)
+    x, w = np.full((2, 131_071), -128, np.int8), np.full((131_071, 4), -128, np.int8)
     for settings in kernel.settings:
-        assert check(device, kernel, (MatMulInteger(), (x, w)), np.full((2, 3), 131_071 << 14, np.int32), **settings)
+        assert check(device, kernel, (MatMulInteger(), (x, w)), np.full((2, 4), 131_071 << 14, np.int32), **settings)
 
 
 @pytest.mark.gpu
@@ -193,7 +232,8 @@ def test_one_case(kernel: Kernel, constant: bool, device: Any) -> None:
         assert any(check_pointwise(device, kernel, s) for s in kernel.op.samples(np.random.default_rng(0)))
         return
     settings = [kernel.settings[0], kernel.settings[-1]]
-    for case in (*cases.products(40, seed=3), *cases.convolutions(60, seed=3), *cases.requantised(40, seed=3)):
+    random = (*cases.products(40, seed=3), *cases.convolutions(60, seed=3), *cases.requantised(40, seed=3))
+    for case in (*random, *cases.depthwise(4, seed=3), *cases.fours(40, seed=3)):
         chosen = last(case) if kernel.op is ChannelsLast and cases.is_convolution(case) else case
         if check(device, kernel, chosen, None, constant, **settings[0]):
             check(device, kernel, chosen, None, constant, **settings[1])

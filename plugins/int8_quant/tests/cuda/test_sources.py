@@ -32,11 +32,16 @@ def test_copies(copy: str, original: str) -> None:
         ("int8_conv_dp4a", tiles.DP4A_IMAGES, "Dp4a"),
         ("int8_gemm_mma", tiles.MMA, "Mma"),
         ("int8_conv_mma", tiles.MMA, "Mma"),
+        ("int8_gemm_warpgroup", tiles.WARPGROUP, "Warpgroup"),
+        ("int8_conv_warpgroup", tiles.WARPGROUP, "Warpgroup"),
     ],
 )
 def test_tiles_are_listed_at_their_places(source: str, choices: dict[str, tiles.Tile], kind: str) -> None:
     text = (PLUGIN / "csrc" / f"{source}.cu").read_text()
     listed = re.findall(rf"nullptr|launch_\w+<{kind}(\w+), \w+>", text)
+    if kind == "Mma":  # those with short stages come behind, each for products and for images
+        short = (PLUGIN / "csrc" / "int8_mma_short.cu").read_text()
+        listed += dict.fromkeys(re.findall(r"launch_mma<Mma(\w+), \w+>", short))
     assert {name: listed.index(name) for name in choices} == {name: tile.index for name, tile in choices.items()}
 
 
@@ -44,3 +49,4 @@ def test_shared_memory_of_the_largest_blocks() -> None:
     """Sums of 128 x 256 with eight words more to a row, what 256 columns have, and the target, 32 bytes wide."""
     assert tiles.DP4A["128x256"].shared_bytes == 128 * 264 * 4 + 256 * 8 + 32
     assert tiles.MMA["128x128"].shared_bytes == 3 * 256 * 128 + 128 * 8 + 32
+    assert tiles.MMA["128x64s"].shared_bytes == 3 * (192 * 64 + 128 * 80) + 2 * (64 * 8 + 32)

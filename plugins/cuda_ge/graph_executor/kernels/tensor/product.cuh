@@ -51,7 +51,8 @@ struct LeftCopies {
     }
 };
 
-template <class T>
+// Y: of the results, T or float.
+template <class T, class Y = T>
 struct TensorProduct {
     using Element = T;
     template <class TILE>
@@ -59,7 +60,7 @@ struct TensorProduct {
 
     Gemm gemm;
     const T *a, *b, *c;
-    T *y;
+    Y *y;
     std::int64_t right_pitch;
     int inner, columns, right_is_fixed, tile_rows, tile_columns;
 
@@ -77,15 +78,15 @@ struct TensorProduct {
             if (from != nullptr && j < count) product[j] = fmaf(gemm.tail.beta, widen(from[j * gemm.tail.c_column]), product[j]);
         }
         const float4 results = activated(gemm.tail.activation, make_float4(product[0], product[1], product[2], product[3]));
-        T *to = y + (batch * gemm.rows + row) * gemm.columns + column;
+        Y *to = y + (batch * gemm.rows + row) * gemm.columns + column;
         write_four(to, results, count, gemm.wide_y != 0);
     }
 };
 
-template <class T>
-TensorProduct<T> tensor_product(void *const *pointers, const TensorGemm &params) {
+template <class T, class Y = T>
+TensorProduct<T, Y> tensor_product(void *const *pointers, const TensorGemm &params) {
     const Gemm &gemm = params.gemm;
-    TensorProduct<T> p = {};
+    TensorProduct<T, Y> p = {};
     p.gemm = gemm;
     const auto operand = [&](std::int64_t at, std::int64_t byte) {
         return reinterpret_cast<const T *>(static_cast<const char *>(pointers[at]) + byte);
@@ -93,7 +94,7 @@ TensorProduct<T> tensor_product(void *const *pointers, const TensorGemm &params)
     p.a = operand(params.a_at, params.a_byte);
     p.b = operand(params.b_at, params.b_byte);
     p.c = gemm.c_at < 0 ? nullptr : static_cast<const T *>(pointers[gemm.c_at]);
-    p.y = static_cast<T *>(pointers[gemm.y_at]);
+    p.y = static_cast<Y *>(pointers[gemm.y_at]);
     p.right_pitch = gemm.b_column;
     p.inner = static_cast<int>(params.inner);
     p.columns = static_cast<int>(gemm.columns);

@@ -156,6 +156,13 @@ template <class T> T __shfl_xor_sync(unsigned, T value, unsigned mask) {
     return static_cast<T>(other);
 }
 
+// Threads take turns where they wait, so that nothing comes between these two.
+inline int atomicMax(int *at, int value) {
+    const int before = *at;
+    if (value > before) *at = value;
+    return before;
+}
+
 enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorUnknown = 999 };
 enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal = 1, cudaStreamCaptureModeRelaxed = 2 };
 enum cudaMemcpyKind { cudaMemcpyDeviceToDevice };

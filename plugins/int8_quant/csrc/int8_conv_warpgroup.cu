@@ -1,0 +1,14 @@
+// Convolutions on tensor cores of sm_90, by tile; the order is that of WARPGROUP in aicore_int8_quant/cuda/tiles.py.
+#include "int8_gemm_warpgroup.cuh"
+
+namespace {
+using namespace int8_quant;
+
+int conv(void *const *pointers, const Params &p, cudaStream_t stream) {
+    using Launch = int (*)(const Gemm &, int, cudaStream_t);
+    static const Launch tiles[] = {launch_warpgroups<Warpgroup128x128, true>, launch_warpgroups<Warpgroup128x64, true>};
+    return tiles[p.tile](gemm_of(pointers, p), int(p.split), stream);
+}
+INT8_KERNEL(int8_conv_warpgroup, Params, 3, conv);
+
+}  // namespace
