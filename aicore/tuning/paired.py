@@ -69,9 +69,10 @@ class Comparison(View):
         return f"{self.ratio:.3f} of the time [{self.low:.3f}, {self.high:.3f}], {self.pairs} pairs: {told}"
 
     def to_json(self) -> dict[str, Any]:
+        """`high` is None where too few pairs bound it: JSON has no infinity."""
         return {
-            "ratio": self.ratio, "low": self.low, "high": self.high, "pairs": self.pairs, "verdict": self.verdict,
-            "seconds": list(self.seconds), "repeats": self.repeats,
+            "ratio": self.ratio, "low": self.low, "high": None if math.isinf(self.high) else self.high,
+            "pairs": self.pairs, "verdict": self.verdict, "seconds": list(self.seconds), "repeats": self.repeats,
         }  # fmt: skip
 
 

@@ -88,6 +88,7 @@ def test_verdicts(low: float, high: float, verdict: str) -> None:
     assert found.verdict == verdict
     assert found.to_json()["verdict"] == verdict
     assert Comparison(1.0, 0.0, math.inf, 3).verdict == "unclear"
+    assert Comparison(1.0, 0.0, math.inf, 3).to_json()["high"] is None
 
 
 def test_times_of_pairs_by_hand() -> None:
