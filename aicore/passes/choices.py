@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeAlias
 
 from aicore.errors import ConfigError
@@ -110,11 +110,16 @@ class Choices:
 
 def options_text(one: Pass) -> str:
     """`largest=64`: the options of a pass, with the values that they have."""
-    return ", ".join(f"{field.name}={_written(getattr(one, field.name))}" for field in fields(one))
+    return ", ".join(f"{name}={_written(value)}" for name, value in _options(one).items())
+
+
+def _options(one: Pass) -> dict[str, Any]:
+    """Its fields; a plugin's own class, which need not be a Pass, may have none."""
+    return {field.name: getattr(one, field.name) for field in fields(one)} if is_dataclass(one) else {}
 
 
 def _check_option(one: Pass, field: str, value: Option) -> None:
-    options = {f.name: getattr(one, f.name) for f in fields(one)}
+    options = _options(one)
     if field not in options:
         raise ConfigError(f"pass {one.name} has no option {field!r}{_meant(field, set(options))}")
     wanted = type(options[field])

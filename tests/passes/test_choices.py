@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -182,3 +184,11 @@ def test_sizes_of_regions_that_make_a_difference() -> None:
     assert FusePointwise(largest=4).alternatives(graph, context()) == {"largest": [2]}
     none = op.graph([x], {"y": x})
     assert FusePointwise().alternatives(Graph(none.inputs, none.outputs, ()), context()) == {"largest": []}
+
+
+def test_a_pass_of_a_class_of_its_own_has_no_options() -> None:
+    own: Any = SimpleNamespace(name="odd", phase="fuse", before=(), after=(), apply=lambda graph, ctx: graph)
+    assert options_text(own) == ""
+    assert Choices(off=("odd",)).apply([own]) == ()
+    with pytest.raises(ConfigError, match="pass odd has no option 'size'; there are: none"):
+        Choices.parse("odd.size=1").check([own])

@@ -13,7 +13,7 @@ from functools import cache, lru_cache
 from typing import Any
 
 from aicore.errors import ExecutionError
-from aicore_cuda_ge.kernels._nvidia import library_file
+from aicore_cuda_ge.kernels._nvidia import library_file, loaded
 
 MISSING = "takes cuBLASLt, which is not installed; `pip install nvidia-cublas` brings that of CUDA 13"
 
@@ -174,13 +174,7 @@ def _handle(device: int) -> c_void_p:
 @cache
 def _library() -> ctypes.CDLL:
     """Raises ExecutionError when it is not there, or cannot be loaded."""
-    path = library_path()
-    if not path:
-        raise ExecutionError("cuBLASLt is not installed; `pip install nvidia-cublas` brings it")
-    try:
-        return ctypes.CDLL(path)
-    except OSError as error:
-        raise ExecutionError(f"{path} cannot be loaded: {error}") from error
+    return loaded(library_path(), "cuBLASLt is not installed; `pip install nvidia-cublas` brings it")
 
 
 def _set(change: Any, target: c_void_p, attribute: int, value: Any) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 
 from aicore.errors import ExecutionError
-from aicore_cuda_ge.kernels._nvidia import library_file
+from aicore_cuda_ge.kernels._nvidia import library_file, loaded
 
 MISSING = "takes cuDNN 9, which is not installed; `pip install nvidia-cudnn-cu13` brings it"
 
@@ -141,13 +141,7 @@ def _handle(device: int) -> c_void_p:
 @cache
 def _library() -> ctypes.CDLL:
     """Raises ExecutionError when it is not there, or cannot be loaded."""
-    path = library_path()
-    if not path:
-        raise ExecutionError("cuDNN 9 is not installed; `pip install nvidia-cudnn-cu13` brings it")
-    try:
-        return ctypes.CDLL(path)
-    except OSError as error:
-        raise ExecutionError(f"{path} cannot be loaded: {error}") from error
+    return loaded(library_path(), "cuDNN 9 is not installed; `pip install nvidia-cudnn-cu13` brings it")
 
 
 def _check(status: int, doing: str) -> None:
