@@ -10,8 +10,9 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from aicore import compat, onnx_backend
+    from aicore import compat, nn, onnx_backend
     from aicore.api import compile, load  # the public name, aicore.compile
+    from aicore.autodiff import grad
     from aicore.bound import BoundProgram
     from aicore.errors import AicoreError
     from aicore.ir import Graph
@@ -25,9 +26,10 @@ _HOMES = {
     "Graph": "aicore.ir",
     "Program": "aicore.program",
     "compile": "aicore.api",
+    "grad": "aicore.autodiff",
     "load": "aicore.api",
 }
-_MODULES = ("compat", "onnx_backend")
+_MODULES = ("compat", "nn", "onnx_backend")
 
 __all__ = [
     "AicoreError",
@@ -37,7 +39,9 @@ __all__ = [
     "__version__",
     "compat",
     "compile",
+    "grad",
     "load",
+    "nn",
     "onnx_backend",
 ]
 

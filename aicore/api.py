@@ -24,12 +24,13 @@ from aicore.config import (
 )
 from aicore.errors import ConfigError
 from aicore.ir import Graph, Op, TensorType, substitute, symbols, verify, walk_graphs
-from aicore.kernels import REFERENCE, KernelTable, Selector
+from aicore.kernels import KernelTable, Selector
 from aicore.passes import Choices, Pass, Report, default_passes, required_passes, run_passes, specialise_passes
 from aicore.passes.choices import options_text
 from aicore.plugins import PluginRegistry, plugin_registry
 from aicore.program import Program
-from aicore.rewrite import Context
+from aicore.rewrite import Context, Race, RaceResult
+from aicore.rewrite.races import nobody_measured
 from aicore.runtime import (
     HOST,
     Backend,
@@ -38,12 +39,12 @@ from aicore.runtime import (
     Options,
     ReferenceEvaluator,
     Specialiser,
-    Version,
     is_control_flow,
     usable_cores,
     using_threads,
 )
 from aicore.tuning import Chooser, GraphRecords, TuningStore, considered_passes
+from aicore.versions import Races, Versions
 
 if TYPE_CHECKING:
     import onnx
@@ -71,6 +72,7 @@ def load(source: Source, *, overridable: Collection[str] = (), registry: PluginR
         return load_model(source, extra_ops=registry.ops.values(), overridable=overridable)
 
 
+@collector_at_rest()
 def compile(  # the public name, aicore.compile
     model: Graph | Source,
     target: str | None = None,
@@ -134,18 +136,23 @@ def compile(  # the public name, aicore.compile
         memory=MemoryOptions(reuse_memory, config.debug if poison is None else poison, config.memory_limit),
         capacity=capacity,
         threads=threads or config.threads or usable_cores(),
-        before_placing=build.tuning(backend, measure) if measure and not isinstance(measure, str) else None,
     )
     fallbacks = [build("cpu")] if backend.device.kind != "cpu" and _has_device(registry, "cpu") else []
-    verify(graph)
+    if graph is model:  # what was loaded just now was inferred node by node
+        verify(graph)
     asked = _choices_of(choices)
     pipeline = _Pipeline(registry, table, backend, optimize)
+    if measure is not None:
+        pipeline.races = Races(backend, pipeline, table, measure)
+        options = replace(options, before_placing=pipeline.races.before_placing)
     passes = pipeline.passes(asked or Choices(), trace)
-    if asked is None and store is not None and optimize and not trace:
-        records = GraphRecords(store, backend.device, graph, pipeline.considered, precision)
-        options = replace(options, version=_Versions(records, pipeline, graph))
-    with collector_at_rest(), using_threads(options.threads):
+    with using_threads(options.threads):
         optimised, report = passes.whole(graph)
+    records = None
+    if asked is None and store is not None and optimize:
+        records = GraphRecords(store, backend.device, graph, pipeline.considered, precision)
+    if not trace and (records is not None or passes.is_open):
+        options = replace(options, version=Versions(records, pipeline, graph, passes))
     home = backend.name if backend.device.kind == "cpu" else HOST  # the CPU's memory is the host's
     specialiser = Specialiser(optimised, backend, fallbacks, options, passes.specialised, home)
     told = f"{asked}: asked for" if asked else ""
@@ -209,6 +216,7 @@ class _Pipeline:
         self._table = table
         self._device = backend.device
         self._selector = backend.selector
+        self.races: Races | None = None
         has_references = any(kernel.device == "cpu" for kernel in table)
         self.evaluate = ReferenceEvaluator(table) if has_references else None
 
@@ -223,6 +231,19 @@ class _Pipeline:
         modules = [type(one).__module__ for one in self.whole]
         modules += [kernel.function.__module__ for kernel in self._table if kernel.device == self._device.kind]
         return considered_passes(passes, (module.partition(".")[0] for module in modules))
+
+    def versions(self, graph: Graph, without: str) -> tuple[Graph, Graph | None]:
+        """What would run of a small graph, with a pass left out; and with the channels of its images last."""
+        from aicore.passes.in_channels_last import in_channels_last  # for races alone
+
+        passes = self.passes(Choices(off=(without, "fuse-pointwise", "place-channels-last")))
+        plain, rest = passes.whole(graph)[0], self.passes(Choices(off=(without, "place-channels-last")))
+        found = [None if g is None else rest.specialised(rest.whole(g)[0])[0] for g in (plain, in_channels_last(plain))]
+        assert found[0] is not None  # the first one is always there
+        return found[0], found[1]
+
+    def race(self, races: Sequence[Race]) -> Sequence[RaceResult | str]:
+        return nobody_measured(races) if self.races is None else self.races.judge(races)
 
     def supports(self, op: Op, *types: TensorType | None) -> str | None:
         return None if is_control_flow(op) else self._selector.reason_against(op, *types)
@@ -258,6 +279,12 @@ class _Passes:
         self._changes: list[tuple[str, str]] = []
         self._spent = 0
         self._lock = threading.Lock()
+        self.is_open = False
+        self.verdicts: dict[str, str] = {}
+
+    def anew(self) -> _Passes:
+        """The same choices, for other sizes."""
+        return self._pipeline.passes(self._choices)
 
     def whole(self, graph: Graph) -> tuple[Graph, Report]:
         return self._run(graph, self._pipeline.whole, self._pipeline.may_support, "whole", goes_on=True)
@@ -274,6 +301,7 @@ class _Passes:
         ctx = Context(
             supports=supports,
             seconds=self._pipeline.seconds,
+            race=self._pipeline.race,
             device=self._pipeline.device,
             evaluate=self._pipeline.evaluate,
             off=frozenset(self._choices.off),
@@ -287,6 +315,8 @@ class _Passes:
         found = run_passes(graph, self._choices.apply(passes), ctx, recorder=self.recorder)
         if goes_on:
             self._changes, self._spent = ctx.changes, ctx.spent
+        if stage == "whole":
+            self.is_open, self.verdicts = ctx.is_open, ctx.verdicts
         return found
 
 
@@ -294,34 +324,6 @@ def _recorder() -> Recorder:
     from aicore.passes import Recorder  # few programs are traced
 
     return Recorder()
-
-
-class _Versions:
-    """The version of the graph that was found to be fastest for given types of its inputs, if it was measured."""
-
-    def __init__(self, records: GraphRecords, pipeline: _Pipeline, graph: Graph) -> None:
-        self._records, self._pipeline, self._graph = records, pipeline, graph
-        self._made: dict[str, tuple[Graph, Report, _Passes]] = {}
-
-    def __call__(self, types: Sequence[TensorType]) -> Version | None:
-        record = self._records.find(types)
-        if isinstance(record, str) or record.chosen == record.default:
-            return None
-        try:
-            graph, report, passes = self._version(record.chosen)
-        except ConfigError as error:  # a store is never trusted
-            _log.warning("the choices that were measured for this graph are ignored: %s", error)
-            return None
-        told = f"{record.chosen}: measured on this device for these shapes, {record.gain[0]:.2f} of the time of others"
-        note = f"{told} (tune='off' or AICORE_TUNE=off ignores it)"
-        _log.info("choices: %s", note)
-        return Version(graph, passes.specialised, report, note)
-
-    def _version(self, chosen: str) -> tuple[Graph, Report, _Passes]:
-        if chosen not in self._made:
-            passes = self._pipeline.passes(Choices.parse(chosen))
-            self._made[chosen] = (*passes.whole(self._graph), passes)
-        return self._made[chosen]
 
 
 _TYPICAL_SIZE = 240
@@ -358,20 +360,6 @@ class _BackendBuilder:
         tuned = None if self._store is None else Chooser(self._store, device, self._precision)
         selector = Selector(self._table, device.kind, self._overrides, tuned)
         return Backend(device, self._registry.launcher(name), selector, Constants(device), record.name)
-
-    def tuning(self, backend: Backend, how: Measure) -> Callable[[Graph], None]:
-        """Measures the kernels that a graph could use on the backend."""
-        from aicore.tuning import Tuner  # as in _measure_of
-
-        chooser = backend.selector.tuned
-        assert isinstance(chooser, Chooser)  # a backend that is measured for was built with a store
-        references = KernelTable(kernel for kernel in self._table if kernel.variant == REFERENCE)
-        tuner = Tuner(backend, chooser, ReferenceEvaluator(references))  # never what is to be measured itself
-
-        def measure(graph: Graph) -> None:
-            tuner.run(graph, how)
-
-        return measure
 
 
 def _has_device(registry: PluginRegistry, name: str) -> bool:

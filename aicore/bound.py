@@ -102,7 +102,7 @@ def _bind_host(program: Bindable, inputs: Mapping[str, Array], outputs: Mapping[
         outputs = _made(specialised, lambda tensor: np.empty(tensor.static_shape, numpy_dtype(tensor.dtype)))
     results = [np.asarray(outputs[name]) for name in program.outputs]
     _check_types(specialised, results)
-    _check_apart(inputs, outputs, np.may_share_memory)  # exact, as all are dense
+    _check_apart(inputs, outputs, _span)
     run = _HostRun(program, specialised, given, results)
     return BoundProgram(run, dict(zip(program.outputs, results, strict=True)))
 
@@ -139,10 +139,11 @@ def _bind_device(
     results = [_adopted(device, name, shown[name], stream, writable=True) for name in program.outputs]
     _check_types(specialised, results)
     adopted = dict(zip(program.inputs, given, strict=True)), dict(zip(program.outputs, results, strict=True))
-    _check_apart(*adopted, device.overlap)
-    executable: Any = specialised.alone  # what it offers beside Executable is asked of it
+    _check_apart(*adopted, device.span)
+    executable: Any  # what it offers beside Executable is asked of it
+    executable, taken = specialised.alone or (None, ())
     if isinstance(executable, BindsArrays):
-        run: BoundRun = executable.bind(given, results, stream)
+        run: BoundRun = executable.bind([given[number] for number in taken], results, stream)
     else:
         run = _StepwiseRun(device, specialised, given, results, stream)
     return BoundProgram(run, {name: shown[name] for name in program.outputs}, where)
@@ -200,14 +201,28 @@ def _check_types(specialised: Specialised, arrays: Sequence[Any]) -> None:
             raise InputError(f"output {name!r}: expected {value.type}, got {given}")
 
 
-def _check_apart(inputs: Mapping[str, Any], outputs: Mapping[str, Any], overlap: Callable[[Any, Any], bool]) -> None:
-    """A kernel may write a result while inputs, or other results, are still needed."""
-    others = list(inputs.items())
-    for name, target in outputs.items():
-        for other, array in others:
-            if overlap(target, array):
-                raise InputError(f"output {name!r} cannot be bound to memory of {other!r}")
-        others.append((name, target))
+def _check_apart(inputs: Mapping[str, Any], outputs: Mapping[str, Any], span: Callable[[Any], tuple[int, int]]) -> None:
+    """A kernel may write a result while inputs, or other results, are still needed.
+
+    In order of addresses, so that a training step of thousands of arrays is checked in no time.
+    """
+    named = [*((name, array, False) for name, array in inputs.items()), *((n, a, True) for n, a in outputs.items())]
+    spans = [(*span(array), place) for place, (_, array, _) in enumerate(named)]
+    all_end, outputs_end = (0, -1), (0, -1)  # where the arrays so far end at most, and which of them does
+    for start, end, place in sorted(one for one in spans if one[0] < one[1]):
+        is_output = named[place][2]
+        reached, other = all_end if is_output else outputs_end
+        if start < reached:
+            first, last = sorted((place, other))  # outputs come last
+            raise InputError(f"output {named[last][0]!r} cannot be bound to memory of {named[first][0]!r}")
+        all_end = max(all_end, (end, place))
+        outputs_end = max(outputs_end, (end, place)) if is_output else outputs_end
+
+
+def _span(array: Array) -> tuple[int, int]:
+    """Addresses of the first byte of a dense array, and of what comes after the last."""
+    start: int = array.__array_interface__["data"][0]
+    return start, start + array.nbytes
 
 
 def _copy(result: Array, array: Array) -> None:

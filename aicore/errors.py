@@ -47,6 +47,10 @@ class OutOfMemoryError(ExecutionError):
     """A run or a program needs more memory than is left; smaller ones run afterwards as before."""
 
 
+class TrainingError(AicoreError):
+    """Training cannot go on, such as when the loss is no number any more."""
+
+
 class TuningError(AicoreError):
     """Measured times cannot be kept, or a file of them cannot be used."""
 

@@ -18,6 +18,7 @@ from aicore.runtime.feeds import check_shapes, read_feeds, read_shapes
 if TYPE_CHECKING:
     from aicore.passes import PassTrace, Recorder
     from aicore.runtime import Ceilings, MemoryView, Profile, RunTimes
+    from aicore.session import DeviceState, Session
 
 Array = np.ndarray[Any, Any]
 
@@ -111,6 +112,20 @@ class Program:
                 raise InputError(f"outputs must map names to arrays, got {type(outputs).__name__}")
         program = Bindable(self.graph, self.device, self._specialise, self._specialise_on_device, self._run_into)
         return bind(program, inputs, outputs, stream)
+
+    def session(self, state: DeviceState | Mapping[str, Array]) -> Session:
+        """Runs that keep inputs on the device from one to the next, and let outputs of `state` take their place.
+
+        state: the first values of the inputs that are kept, each as in `inputs` and of known size: all that the
+            program's state pairs name, and others that stay as they are, such as weights. Or that of another session,
+            to share it.
+        Raises InputError for what does not fit.
+        """
+        from aicore.session import DeviceState, Session  # few programs are trained
+
+        held = state if isinstance(state, DeviceState) else DeviceState(self.device, state)
+        where = self._specialise if self._specialiser.home != HOST else self._specialise_on_device
+        return Session(self, held, where)
 
     def specialise(self, shapes: Mapping[str, Sequence[int]]) -> None:
         """Compile ahead for inputs of these shapes. Raises InputError when one does not fit."""

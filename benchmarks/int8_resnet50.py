@@ -31,6 +31,7 @@ from aicore.ir import Builder, Graph, Value, as_tuple
 from aicore.ops.pooling import GlobalAveragePool
 from aicore_cuda_ge.device import CudaDevice
 from aicore_int8_quant import quantize
+from aicore_int8_quant.passes.fuse import EVERYWHERE
 from benchmarks.gpu import torch_sides
 from benchmarks.gpu.aicore_side import CudaProgram, relative_error
 from benchmarks.gpu.machine import circumstances
@@ -136,13 +137,12 @@ class Comparison:
             self.figures["ratios"] = ratios_to(INT8, samples)
 
     def compare(self) -> None:
-        """With the CPU's int8 program; and with float32."""
-        ours, few = self.programs[INT8], {"x": self.feeds["x"][:_COMPARED]}
-        cut = features(self.int8)
-        wanted = aicore.compile(cut, "cpu").run(few)["features"]
-        found = aicore.compile(cut, "cuda", fallback="quiet").run(self.feeds)["features"][:_COMPARED]
-        (scores,) = aicore.compile(self.int8, "cpu").run(few).values()
-        (got,) = ours.result.values()
+        """With the CPU's int8 program, all layers being int8 in both; and with float32."""
+        few, cut = {"x": self.feeds["x"][:_COMPARED]}, features(self.int8)
+        wanted = aicore.compile(cut, "cpu", choices=EVERYWHERE).run(few)["features"]
+        found = self._on_gpu(cut)["features"][:_COMPARED]
+        (scores,) = aicore.compile(self.int8, "cpu", choices=EVERYWHERE).run(few).values()
+        (got,) = self._on_gpu(self.int8).values()
         (exact,) = self.programs[FLOAT32].result.values()
         self.figures["agreement"] = {
             "features": int(found.size),
@@ -153,6 +153,10 @@ class Comparison:
             "relative_to_float32": relative_error(got, exact.astype(np.float64)),
             "same_class_as_float32": float((got.argmax(1) == exact.argmax(1)).mean()),
         }
+
+    def _on_gpu(self, graph: Graph) -> dict[str, Array]:
+        program = aicore.compile(graph, "cuda", fallback="quiet", choices=EVERYWHERE)
+        return program.run(self.feeds)
 
     def steps(self, name: str = INT8) -> list[StepTime]:
         executable: Any = self.programs[name].program.explain().specialised.executables[0]

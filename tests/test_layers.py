@@ -11,12 +11,14 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
-FOUNDATION = {"errors", "config", "collector", "lazy", "records", "views"}
+FOUNDATION = {"errors", "config", "collector", "lazy", "pages", "records", "views"}
 IR = FOUNDATION | {"ir"}
 OPS = IR | {"ops"}
 PASSES = OPS | {"rewrite", "passes"}
 RUNTIME = OPS | {"kernels", "runtime"}
-JOINED = PASSES | RUNTIME | {"plugins", "frontends", "autodiff", "api", "bound", "program", "numerics", "tuning"}
+JOINED = (
+    PASSES | RUNTIME | {"plugins", "frontends", "autodiff", "api", "bound", "program", "numerics", "tuning", "versions"}
+)
 
 LAYERS: dict[str, set[str]] = {
     "errors": set(),
@@ -25,6 +27,7 @@ LAYERS: dict[str, set[str]] = {
     "config": {"errors", "records"},
     "collector": set(),
     "lazy": set(),
+    "pages": set(),
     "ir": FOUNDATION,
     "ops": IR,
     "rewrite": OPS,
@@ -36,15 +39,17 @@ LAYERS: dict[str, set[str]] = {
     "frontends": OPS,
     "autodiff": OPS,
     "numerics": OPS,
-    "tuning": RUNTIME | {"numerics"},
+    "tuning": RUNTIME | {"numerics", "rewrite"},
+    "session": RUNTIME | {"bound"},
+    "versions": PASSES | RUNTIME | {"tuning"},
     "api": JOINED,
-    "program": JOINED,
-    "compat": JOINED,
+    "program": JOINED | {"session"},
     "onnx_backend": JOINED,
     "testing": JOINED,
+    "nn": JOINED | {"session", "testing"},
+    "compat": JOINED | {"nn"},
     "experiments": JOINED | {"testing"},
     "report": JOINED | {"testing", "experiments"},
-    "nn": JOINED,
     "cli": JOINED | {"testing", "experiments", "report", "compat", "nn"},
     "__main__": {"cli"},
     "__init__": JOINED | {"compat", "onnx_backend", "testing", "experiments", "report", "nn"},

@@ -28,6 +28,8 @@ _EPILOG = """\
 
 `aicore parity model.onnx --targets cpu,cuda --shape batch=8`  a model, and its first divergent node
 
+`aicore parity --training 50 --targets cpu,cuda`  fifty training steps of an MLP, a CNN, an LSTM, a GRU, a transformer
+
 `aicore parity --targets cuda --save there.npz`, then elsewhere `aicore parity --targets cpu --against there.npz`
 
 A target is a device, or some of its kernels: `cpu:reference`, `cpu:im2col`; `cpu:fast` is each one but the reference.
@@ -58,12 +60,18 @@ def parity(
     repro: Annotated[
         Path | None, typer.Option("--repro", metavar="FOLDER", help="Write what is wrong in a model, to be replayed.")
     ] = None,
+    training: Annotated[
+        int | None,
+        typer.Option("--training", metavar="STEPS", min=1, help="Training steps of sample networks."),
+    ] = None,
     inputs: InputFiles = None,
     seed: Seed = 0,
     shapes: Shapes = None,
     as_json: Json = False,
 ) -> None:
     """Compare targets with the reference and with each other: every op on its samples, or a model node by node.
+
+    Or so many training steps of small networks in a row: losses, parameters and what the optimiser keeps.
 
     The reference is that of the plugin which drives `cpu`, in float64. A result is right within what the numerics of
     its op allow. A target that cannot be used is a column that says why. Exits with 1 when something is wrong, with 2
@@ -77,7 +85,11 @@ def parity(
     _check_targets(names, registry)
     columns, usable = find_targets(names, registry)
     faults: dict[str, Fault] = {}
-    if model is None:
+    if training is not None:
+        _refuse_other_options(model, ops, dtypes)
+        _refuse_model_options(repro, inputs, shapes)
+        matrix = _compare_training(registry, columns, usable, training, seed, as_json)
+    elif model is None:
         _refuse_model_options(repro, inputs, shapes)
         matrix = _compare_ops(registry, columns, usable, ops, _names(dtypes), seed, as_json)
     else:
@@ -163,6 +175,25 @@ def _compare_model(
         return compare_model(graph, feed.arrays, columns, usable, Reference(registry), title, progress)
 
 
+def _compare_training(
+    registry: PluginRegistry, columns: Sequence[Column], usable: Sequence[Target], steps: int, seed: int, quiet: bool
+) -> Matrix:
+    from aicore.nn.trajectories import sample_trajectories
+    from aicore.testing.reference import Reference
+    from aicore.testing.trajectories import compare_trajectories
+
+    title = f"{steps} training steps: {' beside '.join(column.name for column in columns)}"
+    with _progress(quiet) as progress:
+        networks = sample_trajectories(steps, seed)
+        return compare_trajectories(networks, columns, usable, Reference(registry), title, progress)
+
+
+def _refuse_other_options(model: Path | None, ops: str, dtypes: str | None) -> None:
+    for name, given in (("a model", model), ("--ops", ops != "*"), ("--dtypes", dtypes)):
+        if given:
+            raise ConfigError(f"--training has networks of its own, and takes no {name.removeprefix('a ')}")
+
+
 def _refuse_model_options(repro: object, inputs: object, shapes: object) -> None:
     for name, given in (("--repro", repro), ("--input", inputs), ("--shape", shapes)):
         if given:
@@ -236,6 +267,8 @@ def _largest_error(matrix: Matrix, row: Row) -> float:
 
 
 def _cell(row: Row, column: str) -> str:
+    from aicore.testing.trajectories import STEPS
+
     cell = row.cell(column)
     if cell is None:
         return ""
@@ -244,6 +277,8 @@ def _cell(row: Row, column: str) -> str:
         return f"{verdict.outcome}: {cell.worst}: {verdict.reason}"
     if verdict.difference is None:
         return str(verdict.outcome)
+    if row.kind == STEPS:  # numbers that should be 0 have no relative error that says anything
+        return f"{verdict.outcome}, at {verdict.difference.share:.0%} of what is allowed"
     return f"{verdict.outcome} {verdict.difference.max_relative:.1e}, {verdict.difference.max_ulps:.2g} ulp"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +18,7 @@ from aicore.errors import InputError
 if TYPE_CHECKING:
     from aicore.experiments import GraphTuning
     from aicore.ir import Graph
-    from aicore.tuning import Comparison, Outcome, Problem, TuningStore
+    from aicore.tuning import Comparison, Outcome, Problem, Raced, Record, TuningStore
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 _EPILOG = """\
@@ -62,7 +63,8 @@ def tune(
 
     Each kernel's numbers are compared with the reference before it is timed. The default stays unless another one is
     faster beyond the noise. Results are kept at once, so Ctrl-C loses nothing, and later runs use them by themselves;
-    `AICORE_TUNE=off` ignores them.
+    `AICORE_TUNE=off` ignores them. At the end tuned and untuned programs are compared; if the tuned one is slower, what
+    was chosen is taken back.
     """
     from aicore.config import from_environment
     from aicore.tuning import TuningStore
@@ -83,18 +85,21 @@ def tune(
     finished = run.measure(budget, again, quiet=as_json)
     searched: GraphTuning | None = None
     gain: Comparison | None = None
+    withdrawn = 0
     try:
         searched = run.search(budget, quiet=as_json) if finished and whole_graph else None
         finished = finished and (searched is None or searched.finished)
         gain = run.compare() if finished else None
+        withdrawn = run.withdraw(store) if gain is not None and gain.low > 1 else 0
     except KeyboardInterrupt:  # before the search began, or while comparing: what was measured is kept
         finished = False
-    report = run.to_json(model, store, budget, finished, gain)
+    report = run.to_json(model, store, budget, finished, gain) | {"withdrawn": withdrawn}
     if as_json:
         print_json({**report, "whole_graph": None if searched is None else searched.to_json(), **exchanged})
     else:
         _tell(exchanged, False)
         _show(run, store, finished, gain)
+        show(*([f"{withdrawn} choices are taken back: each was faster alone, the program is not"] if withdrawn else []))
         show(*([] if searched is None else ["", searched.__rich__()]))
     if not finished:
         raise typer.Exit(INTERRUPTED)
@@ -110,6 +115,7 @@ class _Run:
         self.threads = threads
         self.problems: list[Problem] = []
         self.outcomes: list[Outcome] = []
+        self.races: list[Raced] = []
 
     def measure(self, budget: float, again: bool, quiet: bool) -> bool:
         """Measure; False when the user has interrupted it."""
@@ -119,17 +125,22 @@ class _Run:
 
             def begin(problems: Sequence[Problem]) -> None:
                 self.problems += problems
-                started(problems)
+                started(self.problems)
 
             def finish(outcome: Outcome) -> None:
                 self.outcomes.append(outcome)
                 advance(outcome)
 
             try:
-                self._compile(Measure(budget, again, begin, finish)).run(self.feed.arrays)
+                self._compile(Measure(budget, again, begin, finish, self.races.append)).run(self.feed.arrays)
             except KeyboardInterrupt:
                 return False
         return True
+
+    @property
+    def left(self) -> int:
+        """Problems that were not reached; a race and the kernels of what won may have the same ones."""
+        return len({one.text for one in self.problems} - {one.problem.text for one in self.outcomes})
 
     def search(self, budget: float, quiet: bool) -> GraphTuning:
         """Choices of passes that interact, over whole programs."""
@@ -148,6 +159,16 @@ class _Run:
         arrays = self.feed.arrays
         return compare_runs(lambda: untuned.run(arrays), lambda: tuned.run(arrays), _SECONDS)
 
+    def withdraw(self, store: TuningStore) -> int:
+        """Let defaults stand where something else was chosen just now; returns how many choices that were.
+
+        Steps that are faster by themselves need not make a faster program: they share caches, and what they leave.
+        """
+        found = [(o.problem.text, o.record) for o in self.outcomes] + [(r.text, r.record) for r in self.races]
+        changed = {text: one for text, one in found if one is not None and one.chosen != one.default}
+        rows = [row for row in store.rows() if changed.get(row.problem) == row.record]
+        return store.keep(row._replace(record=_by_default(row.record)) for row in rows)
+
     def to_json(
         self, model: Path, store: TuningStore, budget: float, finished: bool, gain: Comparison | None
     ) -> dict[str, Any]:
@@ -156,7 +177,7 @@ class _Run:
             "store": str(store.path),
             "budget": budget,
             "finished": finished,
-            "problems": len(self.problems),
+            "problems": len({one.text for one in self.problems}),
             "measured": [
                 {
                     "problem": o.problem.text,
@@ -166,6 +187,15 @@ class _Run:
                     "record": None if o.record is None else o.record.to_json(),
                 }
                 for o in self.outcomes
+            ],
+            "races": [
+                {
+                    "race": r.text,
+                    "groups": r.count,
+                    "reason": r.reason,
+                    "record": None if r.record is None else r.record.to_json(),
+                }
+                for r in self.races
             ],
             "run": None
             if gain is None
@@ -211,9 +241,12 @@ def _show(run: _Run, store: TuningStore, finished: bool, gain: Comparison | None
     if rows:
         headings = ["nodes", "problem", "default", "chosen", "time", "over default", "timed"]
         show(table(headings, rows, right=("nodes", "time", "over default", "timed")), "")
-    left = len(run.problems) - len(run.outcomes)
+    if run.races:
+        headings = ["groups", "race", "taken", "time", "other"]
+        show(table(headings, [_race_row(raced) for raced in run.races], right=("groups", "time", "other")), "")
+    left = run.left
     changed = sum(o.record is not None and o.record.chosen != o.record.default for o in run.outcomes)
-    if not run.problems:
+    if not run.problems and not run.races:
         show("nothing to measure: every choice is known (--again measures anew), or there is none")
     else:
         show(f"{len(run.outcomes)} problems measured, {changed} with another kernel than the default")
@@ -228,14 +261,33 @@ def _show(run: _Run, store: TuningStore, finished: bool, gain: Comparison | None
         )
 
 
+def _by_default(record: Record) -> Record:
+    return replace(record, chosen=record.default, gain=(1.0, 1.0, 1.0))
+
+
 def _row(outcome: Outcome) -> tuple[str, ...]:
     problem, record = outcome.problem, outcome.record
-    text = problem.text if len(problem.text) <= 100 else f"{problem.text[:97]}..."
+    text = _shortened(problem.text)
     if record is None:
         return str(problem.count), text, problem.candidates[0].name, outcome.reason, "", "", "0"
     ratio = "" if record.chosen == record.default else f"{record.gain[0]:.2f}"
     seconds = time_text(record.seconds[record.chosen])
     return str(problem.count), text, record.default, record.chosen, seconds, ratio, str(outcome.timed)
+
+
+def _race_row(raced: Raced) -> tuple[str, ...]:
+    """Of two ways to compute something: the one that is taken, and what the other would take."""
+    record = raced.record
+    text = _shortened(raced.text.removeprefix("race "))
+    if record is None:
+        return str(raced.count), text, raced.reason, "", ""
+    others = [seconds for name, seconds in record.seconds.items() if name != record.chosen]
+    times = record.seconds[record.chosen], min(others, default=0.0)
+    return str(raced.count), text, record.chosen, *map(time_text, times)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 100 else f"{text[:97]}..."
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from aicore.ir.op import Op, Sample, as_tuple, has_gradient, is_fused, moved_byt
 from aicore.ir.parser import parse_graph
 from aicore.ir.printer import VersionPrinter, op_text, print_graph, text_constants
 from aicore.ir.types import TensorType, static_bytes
-from aicore.ir.value import Buffer, Node, Origin, Value, constant_value, describe
+from aicore.ir.value import RECOMPUTED, Buffer, Node, Origin, Value, constant_value, describe
 from aicore.ir.verify import diff, verify
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "FLOATS",
     "INTEGERS",
     "NUMBERS",
+    "RECOMPUTED",
     "Buffer",
     "Builder",
     "Dim",

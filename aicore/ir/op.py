@@ -16,7 +16,7 @@ from aicore.ir.value import Value
 from aicore.records import dataclass
 
 if TYPE_CHECKING:
-    from aicore.ir.builder import Namespace
+    from aicore.ir.builder import Builder, Namespace
     from aicore.ir.graph import Graph
 
 T = TypeVar("T")
@@ -101,10 +101,19 @@ class Op(Attributes):
         """The same computation by simpler ops, built under the namespace `op`."""
         raise UnsupportedError(f"{type(self).__name__} has no decomposition")
 
+    def with_residuals(self, *inputs: Value | None) -> Op:
+        """This op with further outputs, after those that it has, which its gradient reads; itself if it needs none."""
+        return self
+
     def grad(
-        self, op: Namespace, inputs: Sequence[Value | None], outputs: Sequence[Value], grads: Sequence[Value | None]
+        self, op: Builder, inputs: Sequence[Value | None], outputs: Sequence[Value], grads: Sequence[Value | None]
     ) -> Sequence[Value | None]:
-        """Gradients of the operands, given those of the outputs; None where there is none."""
+        """Gradients of the operands, of the operands' types, given those of the outputs.
+
+        None where there is none: for integers, for what the outputs do not depend on, and for an output that nothing
+        reads (one of `grads` at least is there). Trailing ones may be left off. The op is one that `with_residuals`
+        gave, so `outputs` has what that adds. Derivatives are those of the ONNX formula; at a kink, what each op says.
+        """
         raise UnsupportedError(f"{type(self).__name__} has no gradient")
 
     @classmethod

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 KNOWN_LIMIT = 64
 """Constants of at most this many elements may be read by inference."""
 
+RECOMPUTED = "recompute"
+"""The rule in the origin of a node that repeats another one on purpose: what merges equal nodes leaves it alone."""
+
 
 class Buffer:
     """An array that never changes. Equality is identity; the digest is computed on demand."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Protocol, TypeAlias, TypeVar
 
 from aicore.errors import PluginError, UnsupportedError
@@ -18,6 +19,8 @@ from aicore.records import dataclass
 Problem: TypeAlias = "tuple[Op, tuple[TensorType | None, ...]]"
 Answer = TypeVar("Answer")
 _MOST_KEPT = 16_384
+
+_log = logging.getLogger("aicore.kernels")
 
 
 class Choose(Protocol):
@@ -212,9 +215,16 @@ def _rated(
         try:
             seconds = kernel.estimate(op, *types, **settings)
         except PluginError as error:
+            _warn(str(error))
             return (4, 0.0), Candidate(kernel, False, None, str(error), settings)
         return (1, seconds), Candidate(kernel, True, seconds, "estimate", settings)
     return (2, 0.0), Candidate(kernel, True, None, "no estimate", settings)
+
+
+@lru_cache(maxsize=1024)
+def _warn(problem: str) -> None:
+    """Once in a process: the kernel is not used, which nothing else would show but the time."""
+    _log.warning("%s; the kernel is left out", problem)
 
 
 def _name(op: Op) -> str:

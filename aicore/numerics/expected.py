@@ -16,7 +16,7 @@ from aicore.numerics.difference import measure, precision
 from aicore.numerics.kinks import before_activation, change_by_activation, with_input_of_activation
 from aicore.numerics.lowered import error_of_lowered_factors
 from aicore.numerics.recast import WIDE, Recast
-from aicore.numerics.tolerances import Magnitude, tolerance_of
+from aicore.numerics.tolerances import Magnitude, kinds_of_operands, tolerance_of
 from aicore.records import dataclass
 
 Array = np.ndarray[Any, Any]
@@ -90,7 +90,8 @@ def expect(
         return Expected(exact, tuple(np.zeros(()) for _ in exact), wide=False)
     bends = before_activation(op) is not None
     wide = widest(partial(with_input_of_activation, evaluate) if bends else evaluate, op, operands)
-    magnitudes, of_results = _magnitudes(tolerance.magnitude, wide), [*dtypes, *dtypes] if bends else dtypes
+    kinds = kinds_of_operands(op, len(operands))
+    magnitudes, of_results = _magnitudes(tolerance.magnitude, wide, kinds), [*dtypes, *dtypes] if bends else dtypes
     roundings, stores = tolerance.count(op, operands), tolerance.count_stores(op, operands)
     allowed = tuple(
         _allowed(array, magnitude, dtype, roundings, stores)
@@ -138,14 +139,20 @@ class Wide:
         return tuple(_numbers(a) for a in self.function(*changed))
 
 
-def _magnitudes(kind: Magnitude, wide: Wide) -> list[Array]:
+def _magnitudes(kind: Magnitude, wide: Wide, kinds: Sequence[int]) -> list[Array]:
     results = [np.abs(_numbers(a)) for a in wide.results]
     floats = [np.abs(_numbers(a)) for a in wide.operands if a is not None and dtype_name(a.dtype) in FLOATS]
     match kind:
         case Magnitude.ABSOLUTE:
             return [np.maximum(a, np.abs(b)) for a, b in zip(results, wide.at(_absolute), strict=True)]
+        case Magnitude.LAST:
+            *others, last = wide.operands
+            absolute = wide.function(*others, None if last is None else _absolute(last))
+            return [np.maximum(a, np.abs(_numbers(b))) for a, b in zip(results, absolute, strict=True)]
         case Magnitude.CONDITION:
             return [a + b for a, b in zip(results, _condition(wide), strict=True)]
+        case Magnitude.TERMS:
+            return _terms(wide, kinds)
         case Magnitude.OPERANDS:
             return [a + sum(floats) for a in results]
         case Magnitude.UNIT:
@@ -173,6 +180,23 @@ def _condition(wide: Wide) -> list[Array]:
             if a.shape == b.shape:
                 np.maximum(change, np.abs(a - b) / _STEP, out=change)
     return changes
+
+
+def _terms(wide: Wide, kinds: Sequence[int]) -> list[Array]:
+    """|y| and, for each kind of operand x, |x dy/dx|: what relative roundings may do, and in which nothing cancels.
+
+    Directions that are drawn move all terms of some element alike where there are millions of elements.
+    """
+    base = [_numbers(a) for a in wide.results]
+    found = [np.abs(a) for a in base]
+    for kind in dict.fromkeys(kinds):
+        moved = [
+            a if a is None or of != kind or dtype_name(a.dtype) not in FLOATS else (a * (1 + _STEP)).astype(a.dtype)
+            for a, of in zip(wide.operands, kinds, strict=True)
+        ]
+        for total, a, b in zip(found, base, wide.function(*moved), strict=True):
+            total += np.abs(a - _numbers(b)) / _STEP
+    return found
 
 
 def _moved(wide: Wide, direction: Sequence[Array]) -> tuple[Array, ...]:

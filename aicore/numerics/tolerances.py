@@ -41,7 +41,9 @@ class Magnitude(StrEnum):
     UNIT = "the result, the operands and 1"
     ABSOLUTE = "the result for the operands' absolute values"
     CONDITION = "how much the result changes with its operands"
+    TERMS = "how much the result changes with each kind of operand, added up"
     LARGEST = "the largest number of the first operand"
+    LAST = "the result for the absolute values of the last operand"
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,12 @@ def tolerance_of(op: Op) -> Tolerance:
     return _PARTS if is_fused(op) else _UNKNOWN
 
 
+def kinds_of_operands(op: Op, count: int) -> list[int]:
+    """For each of so many operands a number, which those share of which no result depends on two, as ops tell."""
+    kind_of: Callable[[int], int] = getattr(op, "kind_of_operand", int)
+    return [kind_of(index) for index in range(count)]
+
+
 def _cost(op: Op, operands: Sequence[Array | None]) -> float:
     """Floating-point operations for one element of the largest result, as the op counts them."""
     builder = Builder()
@@ -122,8 +130,21 @@ def _recurrent(op: Op, operands: Sequence[Array | None]) -> float:
     return float(x.shape[1 if getattr(op, "layout", 0) else 0] * (w.shape[-1] + r.shape[-1] + 16))
 
 
+def _recurrent_gradient(op: Op, operands: Sequence[Array | None]) -> float:
+    """Each step adds up the gradients of all gates, and errors of later steps reach all earlier ones."""
+    r, gates = operands[:2]
+    if r is None or gates is None:
+        return 1.0
+    return float(max(gates.shape[1:3], default=1) * (r.shape[1] + 32))
+
+
 def _parts(op: Op, operands: Sequence[Array | None]) -> float:
     return 16.0 + _cost(op, operands)
+
+
+def _update(op: Any, operands: Sequence[Array | None]) -> float:
+    """Operations for one element of one tensor, however many tensors there are."""
+    return float(op.flops)
 
 
 def _updates(op: Op, operands: Sequence[Array | None]) -> float:
@@ -182,9 +203,10 @@ TABLE: Mapping[str, Tolerance] = {
     ),
     **_rows(
         "MatMul Gemm Conv ConvTranspose Einsum AveragePool GlobalAveragePool ReduceSum ReduceMean ReduceL1 "
-        "ReduceSumSquare Col2Im",
+        "ReduceSumSquare SumTo Col2Im ConvWeightGrad AveragePoolGrad",
         Tolerance(4, Magnitude.ABSOLUTE, _SUM, _cost),
     ),
+    "MaxPoolGrad": Tolerance(0, Magnitude.LAST, "sums of elements of dy; which ones, x tells without rounding", _cost),
     **_rows(
         "ScatterElements ScatterND",
         Tolerance(0, Magnitude.ABSOLUTE, "an element is stored after each update that hits it", stored=_updates),
@@ -201,9 +223,18 @@ TABLE: Mapping[str, Tolerance] = {
             32, Magnitude.CONDITION, "an exponential turns the rounding of its argument into one of its result", _size
         ),
     ),
+    "SoftmaxCrossEntropy": Tolerance(
+        32,
+        Magnitude.LARGEST,
+        "the largest logit is subtracted and the logarithm of a sum added: terms as large as the logits cancel",
+        _size,
+    ),
+    "SoftmaxCrossEntropyGrad": Tolerance(
+        32, Magnitude.CONDITION, "an exponential turns the rounding of its argument into one of its result", _size
+    ),
     **_rows(
         "BatchNormalization LayerNormalization RMSNormalization InstanceNormalization GroupNormalization LRN "
-        "MeanVarianceNormalization",
+        "MeanVarianceNormalization BatchNormalizationGrad LayerNormalizationGrad RMSNormalizationGrad",
         Tolerance(
             32, Magnitude.CONDITION, "statistics are sums; subtracting the mean cancels, as the condition tells", _size
         ),
@@ -224,12 +255,25 @@ TABLE: Mapping[str, Tolerance] = {
             32, Magnitude.CONDITION, "each result has the error of sums over the signal, as the condition tells", _size
         ),
     ),
+    **_rows(
+        "SGDUpdate RMSpropUpdate AdagradUpdate AdamUpdate LambUpdate LionUpdate",
+        Tolerance(
+            16,
+            Magnitude.TERMS,
+            "each element is a sum of terms made of one operand each, which may cancel: a rounding is relative to what "
+            "is added, not to what is left; float16 and bfloat16 are computed in float32 and rounded once",
+            _update,
+        ),
+    ),
     "DeformConv": Tolerance(64, Magnitude.CONDITION, "places are rounded, and so are the shares of elements", _cost),
     "MelWeightMatrix": Tolerance(16, Magnitude.UNIT, "computed in float64, whatever the result's type"),
     "DrawUniform": Tolerance(4, Magnitude.UNIT, "low + u * (high - low), where u is exact"),
     "DrawNormal": Tolerance(64, Magnitude.UNIT, "a logarithm, a root and a cosine of an angle that is rounded"),
     "Det": Tolerance(8, Magnitude.CONDITION, "elimination with pivots is backward stable in practice", _size),
     **_rows("RNN GRU LSTM", Tolerance(16, Magnitude.CONDITION, "errors of each step reach all later ones", _recurrent)),
+    "RecurrentGrad": Tolerance(
+        32, Magnitude.CONDITION, "errors of each step reach all earlier ones", _recurrent_gradient
+    ),
     **_rows(
         "Resize GridSample AffineGrid RoiAlign",
         Tolerance(64, Magnitude.LARGEST, "coordinates as large as the image are rounded, and so are weights", _extent),

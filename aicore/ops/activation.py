@@ -3,23 +3,29 @@
 Each is its ONNX formula in floating point, so Swish, Gelu, Mish and HardSwish, which multiply x by a factor that
 vanishes, give NaN at -infinity. NaN gives NaN, also where the ONNX text says "otherwise 0". Source: the ONNX operator
 of the same name.
+
+Gradients at a kink are PyTorch's: that of the piece below for Relu, LeakyRelu, PRelu, Elu, Selu, Celu, ThresholdedRelu
+and Shrink's upper bound; 0 at both bounds of HardSigmoid; 0 at -3 and 1 at 3 for HardSwish; 1 at the bounds of Clip.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from aicore.errors import UnsupportedError
 from aicore.ir.attributes import op_class
+from aicore.ir.builder import Builder
 from aicore.ir.dims import Dim
 from aicore.ir.dtypes import FLOATS, NUMBERS, SIGNED
 from aicore.ir.op import Sample, Types
 from aicore.ir.value import Value
 from aicore.ops._pointwise import SPECIAL, FloatUnary, floats, integers, scalar, unary_samples
 from aicore.ops.base import Pointwise, ensure, need_dtype, need_rank, same_dtype, shape_text
+from aicore.ops.gradients import Given, Gradients, by_derivative, by_masking, sum_to
 
 
 class Activation(FloatUnary):
@@ -39,6 +45,11 @@ class Relu(Activation):
     def infer(self, x: Value) -> Types:
         need_dtype(x, FLOATS | SIGNED)
         return x.type
+
+    @by_masking
+    def grad(self, op: Builder, x: Value, y: Value, g: Value) -> Any:
+        zero = op.scalar(0.0, y)
+        return op.Where(op.LessOrEqual(y, zero), zero, g)
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
@@ -69,6 +80,28 @@ class Clip(Activation):
             ensure(bound is None or isinstance(bound, int | float), f"a bound is {bound!r}, wants a scalar")
         return x.type
 
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        """To x within the bounds and at them; to a bound that is an operand where it is what came out."""
+        x, low, high = (*inputs, None, None)[:3]
+        low = op.scalar(self.min, x) if self.min is not None else low
+        high = op.scalar(self.max, x) if self.max is not None else high
+        g, zero = grads[0], op.scalar(0.0, x)
+        below = None if low is None else op.Less(x, low)
+        above = None if high is None else op.Greater(x, high)
+        if below is None or above is None:
+            outside = below if above is None else above
+            to_low = to_high = outside
+        else:
+            crossed = op.Greater(low, high)
+            outside, to_low, to_high = op.Or(below, above), op.And(below, op.Not(crossed)), op.Or(above, crossed)
+        if outside is None:
+            return (g,)
+        return (
+            op.Where(outside, zero, g),
+            None if low is None or self.min is not None else sum_to(op, op.Where(to_low, g, zero), low),
+            None if high is None or self.max is not None else sum_to(op, op.Where(to_high, g, zero), high),
+        )
+
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
         yield from unary_samples(cls(-1.0, 1.5), rng)
@@ -91,6 +124,11 @@ class LeakyRelu(Activation):
     alpha: float = 0.01
     flops: ClassVar[int] = 2
 
+    @by_masking
+    def grad(self, op: Builder, x: Value, y: Value, g: Value) -> Any:
+        positive = op.Greater(y if self.alpha > 0 else x, op.scalar(0.0, x))
+        return op.Where(positive, g, op.Mul(g, op.scalar(self.alpha, x)))
+
 
 @op_class
 class PRelu(Pointwise):
@@ -106,6 +144,13 @@ class PRelu(Pointwise):
                 grows = isinstance(dim, int) and isinstance(other, int) and other not in (1, dim)
                 ensure(not grows, f"slope {shape_text(slope.shape)} does not broadcast to {shape_text(x.shape)}")
         return x.type
+
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        (x, slope), (g,) = inputs, grads
+        zero = op.scalar(0.0, x)
+        positive = op.Greater(x, zero)
+        to_slope = op.Where(positive, zero, op.Mul(g, x))
+        return op.Where(positive, g, op.Mul(g, slope)), sum_to(op, to_slope, slope)
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
@@ -123,6 +168,11 @@ class Elu(Activation):
     alpha: float = 1.0
     flops: ClassVar[int] = 3
 
+    @by_masking
+    def grad(self, op: Builder, x: Value, y: Value, g: Value) -> Any:
+        falling = op.Mul(op.Exp(x), op.scalar(self.alpha, x))
+        return op.Where(op.Greater(x, op.scalar(0.0, x)), g, op.Mul(g, falling))
+
 
 @op_class
 class Selu(Activation):
@@ -131,6 +181,12 @@ class Selu(Activation):
     alpha: float = 1.67326319217681884765625
     gamma: float = 1.05070102214813232421875
     flops: ClassVar[int] = 3
+
+    @by_masking
+    def grad(self, op: Builder, x: Value, y: Value, g: Value) -> Any:
+        falling = op.Mul(op.Exp(x), op.scalar(self.alpha, x))
+        scaled = op.Mul(g, op.scalar(self.gamma, x))
+        return op.Where(op.Greater(x, op.scalar(0.0, x)), scaled, op.Mul(scaled, falling))
 
 
 @op_class
@@ -143,6 +199,11 @@ class Celu(Activation):
     def infer(self, x: Value) -> Types:
         ensure(self.alpha != 0, "alpha is 0, and x is divided by it")
         return super().infer(x)
+
+    @by_masking
+    def grad(self, op: Builder, x: Value, y: Value, g: Value) -> Any:
+        falling = op.Exp(op.Div(x, op.scalar(self.alpha, x)))
+        return op.Where(op.Greater(x, op.scalar(0.0, x)), g, op.Mul(g, falling))
 
 
 @op_class
@@ -160,6 +221,15 @@ class Gelu(Activation):
             raise UnsupportedError(f'approximate is {self.approximate!r}, wants "none" or "tanh"')
         return super().infer(x)
 
+    @by_derivative
+    def grad(self, op: Builder, x: Value, y: Value) -> Any:
+        if self.approximate == "tanh":
+            return _slope_of_tanh_gelu(op, x)
+        half, one = op.scalar(0.5, x), op.scalar(1.0, x)
+        share = op.Mul(half, op.Add(one, op.Erf(op.Mul(x, op.scalar(math.sqrt(0.5), x)))))
+        density = op.Mul(op.Exp(op.Mul(op.Mul(x, x), op.scalar(-0.5, x))), op.scalar(1 / math.sqrt(2 * math.pi), x))
+        return op.Add(share, op.Mul(x, density))
+
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
         yield from unary_samples(cls(), rng)
@@ -172,6 +242,10 @@ class Sigmoid(Activation):
 
     flops: ClassVar[int] = 4
 
+    @by_derivative
+    def grad(self, op: Builder, x: Value, y: Value) -> Any:
+        return op.Mul(y, op.Sub(op.scalar(1.0, y), y))
+
 
 @op_class
 class HardSigmoid(Activation):
@@ -181,12 +255,25 @@ class HardSigmoid(Activation):
     beta: float = 0.5
     flops: ClassVar[int] = 4
 
+    @by_masking
+    def grad(self, op: Builder, x: Value, y: Value, g: Value) -> Any:
+        zero = op.scalar(0.0, y)
+        rises = op.And(op.Greater(y, zero), op.Less(y, op.scalar(1.0, y)))
+        return op.Where(rises, op.Mul(g, op.scalar(self.alpha, x)), zero)
+
 
 @op_class
 class HardSwish(Activation):
     """x * max(0, min(1, x / 6 + 0.5))."""
 
     flops: ClassVar[int] = 5
+
+    @by_masking
+    def grad(self, op: Builder, x: Value, y: Value, g: Value) -> Any:
+        zero, three = op.scalar(0.0, x), op.scalar(3.0, x)
+        slope = op.Add(op.Div(x, three), op.scalar(0.5, x))
+        bent = op.Where(op.Less(x, three), op.Mul(g, slope), g)
+        return op.Where(op.LessOrEqual(x, op.scalar(-3.0, x)), zero, bent)
 
 
 @op_class
@@ -196,12 +283,24 @@ class Swish(Activation):
     alpha: float = 1.0
     flops: ClassVar[int] = 6
 
+    @by_derivative
+    def grad(self, op: Builder, x: Value, y: Value) -> Any:
+        scaled, one = op.Mul(x, op.scalar(self.alpha, x)), op.scalar(1.0, x)
+        gate = op.Sigmoid(scaled)
+        return op.Mul(gate, op.Add(one, op.Mul(scaled, op.Sub(one, gate))))
+
 
 @op_class
 class Mish(Activation):
     """x * tanh(log(1 + exp(x)))."""
 
     flops: ClassVar[int] = 5
+
+    @by_derivative
+    def grad(self, op: Builder, x: Value, y: Value) -> Any:
+        gate = op.Tanh(op.Softplus(x))
+        rest = op.Sub(op.scalar(1.0, x), op.Mul(gate, gate))
+        return op.Add(gate, op.Mul(op.Mul(x, rest), op.Sigmoid(x)))
 
 
 @op_class
@@ -210,6 +309,10 @@ class Softplus(Activation):
 
     flops: ClassVar[int] = 3
 
+    @by_derivative
+    def grad(self, op: Builder, x: Value, y: Value) -> Any:
+        return op.Sigmoid(x)
+
 
 @op_class
 class Softsign(Activation):
@@ -217,10 +320,19 @@ class Softsign(Activation):
 
     flops: ClassVar[int] = 3
 
+    @by_masking
+    def grad(self, op: Builder, x: Value, y: Value, g: Value) -> Any:
+        root = op.Add(op.Abs(x), op.scalar(1.0, x))
+        return op.Div(op.Div(g, root), root)
+
 
 @op_class
 class Tanh(Activation):
     """The hyperbolic tangent."""
+
+    @by_derivative
+    def grad(self, op: Builder, x: Value, y: Value) -> Any:
+        return op.Sub(op.scalar(1.0, y), op.Mul(y, y))
 
 
 @op_class
@@ -228,6 +340,10 @@ class ThresholdedRelu(Activation):
     """x where x > alpha, else 0; NaN stays NaN."""
 
     alpha: float = 1.0
+
+    @by_masking
+    def grad(self, op: Builder, x: Value, y: Value, g: Value) -> Any:
+        return op.Where(op.LessOrEqual(x, op.scalar(self.alpha, x)), op.scalar(0.0, x), g)
 
 
 @op_class
@@ -242,8 +358,24 @@ class Shrink(Activation):
         need_dtype(x, NUMBERS)
         return x.type
 
+    @by_masking
+    def grad(self, op: Builder, x: Value, y: Value, g: Value) -> Any:
+        outside = op.Or(op.Less(x, op.scalar(-self.lambd, x)), op.Greater(x, op.scalar(self.lambd, x)))
+        return op.Where(outside, g, op.scalar(0.0, x))
+
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
         yield from unary_samples(cls(), rng)
         yield Sample(cls(1.5, 1.5), (floats(rng, (4, 5)),), note="soft")
         yield Sample(cls(2.0, 1.0), (integers(rng, (9,)),), note="int64")
+
+
+def _slope_of_tanh_gelu(op: Builder, x: Value) -> Any:
+    """The derivative of x / 2 * (1 + tanh(u)), where u = sqrt(2 / pi) * (x + 0.044715 * x ** 3)."""
+    half, one, scale = op.scalar(0.5, x), op.scalar(1.0, x), op.scalar(math.sqrt(2 / math.pi), x)
+    square = op.Mul(x, x)
+    bend = op.Mul(square, op.scalar(0.044715, x))
+    t = op.Tanh(op.Mul(op.Mul(x, scale), op.Add(one, bend)))
+    slope_of_u = op.Mul(scale, op.Add(one, op.Mul(bend, op.scalar(3.0, x))))
+    falling = op.Mul(op.Mul(x, op.Sub(one, op.Mul(t, t))), slope_of_u)
+    return op.Mul(half, op.Add(op.Add(one, t), falling))

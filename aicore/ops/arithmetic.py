@@ -2,16 +2,20 @@
 
 Integers wrap. Integer division rounds towards zero, and a division or remainder by zero gives 0. NaN propagates, also
 through Max and Min. Source: the ONNX operator of the same name; what its text leaves open is as in NumPy.
+
+Gradients are summed over the dims that an operand was broadcast along. Max and Min share a gradient equally among the
+operands that are the extreme one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from aicore.ir.attributes import op_class
+from aicore.ir.builder import Builder
 from aicore.ir.dims import Dim, Shape
 from aicore.ir.dtypes import FLOATS, NUMBERS
 from aicore.ir.op import Sample, Types
@@ -20,6 +24,7 @@ from aicore.ir.value import Value
 from aicore.ops._content import combine, divide, is_nonnegative, less_equal
 from aicore.ops._pointwise import SPECIAL, NumberBinary, binary_samples, floats, integers, scalar
 from aicore.ops.base import Pointwise, broadcast, ensure, need_dtype, same_dtype
+from aicore.ops.gradients import Given, Gradients, sum_to
 
 
 @op_class
@@ -31,6 +36,10 @@ class Add(NumberBinary):
     def content(self, a: Value, b: Value) -> Shape | None:
         return combine(lambda p, q: p + q, a, b)
 
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        (a, b), (g,) = inputs, grads
+        return sum_to(op, g, a), sum_to(op, g, b)
+
 
 @op_class
 class Sub(NumberBinary):
@@ -38,6 +47,10 @@ class Sub(NumberBinary):
 
     def content(self, a: Value, b: Value) -> Shape | None:
         return combine(lambda p, q: p - q, a, b)
+
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        (a, b), (g,) = inputs, grads
+        return sum_to(op, g, a), sum_to(op, op.Neg(g), b)
 
 
 @op_class
@@ -49,6 +62,10 @@ class Mul(NumberBinary):
     def content(self, a: Value, b: Value) -> Shape | None:
         return combine(lambda p, q: p * q, a, b)
 
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        (a, b), (g,) = inputs, grads
+        return sum_to(op, op.Mul(g, b), a), sum_to(op, op.Mul(g, a), b)
+
 
 @op_class
 class Div(NumberBinary):
@@ -56,6 +73,11 @@ class Div(NumberBinary):
 
     def content(self, a: Value, b: Value) -> Shape | None:
         return combine(divide, a, b)
+
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        (a, b), (y,), (g,) = inputs, outputs, grads
+        quotient = op.Div(g, b)
+        return sum_to(op, quotient, a), sum_to(op, op.Neg(op.Mul(quotient, y)), b)
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
@@ -85,6 +107,12 @@ class Mod(NumberBinary):
             return None
         return a % b
 
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        """a - q * b, where q is an integer: 1 by a, and -q by b."""
+        (a, b), (y,), (g,) = inputs, outputs, grads
+        q = op.Round(op.Div(op.Sub(a, y), b))
+        return sum_to(op, g, a), sum_to(op, op.Neg(op.Mul(g, q)), b)
+
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
         for op in (cls(), cls(fmod=1)):
@@ -103,6 +131,18 @@ class Pow(Pointwise):
         need_dtype(x, FLOATS | {"int32", "int64"})
         need_dtype(y, NUMBERS)
         return TensorType(x.dtype, broadcast(x.shape, y.shape))
+
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        """y * x ** (y - 1) by x, which is 0 for y = 0; x ** y * log(x) by y, which is 0 for x = 0 and y >= 0."""
+        (x, y), (power,), (g,) = inputs, outputs, grads
+        exponent = op.Cast(y, to=x.dtype)
+        by_x = sum_to(op, op.Mul(g, _slope_of_power(op, x, exponent, y)), x)
+        if y.dtype not in FLOATS:
+            return (by_x,)
+        zero = op.scalar(0.0, x)
+        vanishes = op.And(op.Equal(x, zero), op.GreaterOrEqual(exponent, zero))
+        by_exponent = op.Where(vanishes, zero, op.Mul(g, op.Mul(power, op.Log(x))))
+        return by_x, op.Cast(sum_to(op, by_exponent, exponent), to=y.dtype)
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
@@ -144,8 +184,19 @@ class Variadic(Pointwise):
             yield Sample(cls(), (integers(rng, (3,), 0, 200, "uint8"), integers(rng, (3,), 0, 200, "uint8")))
 
 
+class Extreme(Variadic):
+    """The largest or the smallest of the operands' elements."""
+
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        """Equal shares to all operands that are the extreme one."""
+        (y,), (g,) = outputs, grads
+        is_it = [op.Cast(op.Equal(x, y), to=y.dtype) for x in inputs]
+        share = op.Div(g, op.Sum(*is_it))
+        return tuple(sum_to(op, op.Mul(mask, share), x) for mask, x in zip(is_it, inputs, strict=True))
+
+
 @op_class
-class Max(Variadic):
+class Max(Extreme):
     """The largest of the operands' elements; NaN where one of them is."""
 
     def content(self, *operands: Value) -> Shape | None:
@@ -153,7 +204,7 @@ class Max(Variadic):
 
 
 @op_class
-class Min(Variadic):
+class Min(Extreme):
     """The smallest of the operands' elements; NaN where one of them is."""
 
     def content(self, *operands: Value) -> Shape | None:
@@ -166,12 +217,19 @@ class Sum(Variadic):
 
     allowed: ClassVar[frozenset[str]] = FLOATS
 
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        return tuple(sum_to(op, grads[0], x) for x in inputs)
+
 
 @op_class
 class Mean(Variadic):
     """The sum of the operands, divided by their number."""
 
     allowed: ClassVar[frozenset[str]] = FLOATS
+
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        share = op.Div(grads[0], op.scalar(len(inputs), grads[0]))
+        return tuple(sum_to(op, share, x) for x in inputs)
 
 
 def _largest(first: Dim, *others: Dim) -> Dim | None:
@@ -187,3 +245,15 @@ def _largest(first: Dim, *others: Dim) -> Dim | None:
 def _smallest(first: Dim, *others: Dim) -> Dim | None:
     negated = _largest(first * -1, *(other * -1 for other in others))
     return None if negated is None else negated * -1
+
+
+def _slope_of_power(op: Builder, x: Value, exponent: Value, given: Value) -> Any:
+    """exponent * x ** (exponent - 1), as few operations as a constant exponent allows."""
+    known = given.known
+    if known is not None and known.size and np.all(known == 2):
+        return op.Mul(x, exponent)
+    slope = op.Mul(exponent, op.Pow(x, op.Sub(exponent, op.scalar(1.0, x))))
+    if known is not None and np.all(known != 0):
+        return slope
+    zero = op.scalar(0.0, x)
+    return op.Where(op.Equal(exponent, zero), zero, slope)  # 0 * 0 ** -1 is no number

@@ -8,14 +8,16 @@ import numpy as np
 
 from aicore.errors import UnsupportedError
 from aicore.ir.attributes import op_class
+from aicore.ir.builder import Builder
 from aicore.ir.dims import Shape
-from aicore.ir.dtypes import DTYPES, INTEGERS
+from aicore.ir.dtypes import DTYPES, FLOATS, INTEGERS
 from aicore.ir.op import Sample, Types
 from aicore.ir.types import TensorType
 from aicore.ir.value import Value
 from aicore.ops._content import combine
 from aicore.ops._pointwise import SPECIAL, floats, integers
 from aicore.ops.base import Simple, ensure
+from aicore.ops.gradients import Given, Gradients
 
 ROUND_MODES = ("up", "down", "nearest")
 
@@ -31,6 +33,11 @@ class Conversion(Simple):
         if self.round_mode not in ROUND_MODES:
             raise UnsupportedError(f"round_mode is {self.round_mode!r}, wants one of {', '.join(ROUND_MODES)}")
         return TensorType(to, x.shape)
+
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        """The gradient converted back, where both types are of floating point."""
+        x = inputs[0]
+        return (op.Cast(grads[0], to=x.dtype) if x.dtype in FLOATS else None,)
 
 
 @op_class
@@ -92,3 +99,4 @@ class CastLike(Conversion):
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
         yield Sample(cls(), (floats(rng, (3, 4), -9, 9), np.zeros(1, np.int32)))
         yield Sample(cls(), (integers(rng, (5,)), np.zeros((2, 0), np.float32)), note="like an empty tensor")
+        yield Sample(cls(), (floats(rng, (2, 3)), np.zeros(2, np.float64)), note="float64")

@@ -10,12 +10,15 @@ import numpy as np
 
 from aicore.errors import InferenceError
 from aicore.ir.attributes import op_class
+from aicore.ir.builder import Builder
 from aicore.ir.dims import Dim, Shape
 from aicore.ir.dtypes import FLOATS
 from aicore.ir.op import Op, Sample, Types, as_tuple, moved_bytes
 from aicore.ir.types import TensorType
 from aicore.ir.value import Value
+from aicore.ops._convolution_gradients import gradients_of_conv, gradients_of_conv_transpose
 from aicore.ops.base import ensure, merge_dim, need_rank, same_dim, same_dtype
+from aicore.ops.gradients import Given, Gradients
 from aicore.ops.window import check_window, numbers, output_dims, resolve_window, split_padding
 
 
@@ -62,6 +65,10 @@ class Conv(Op):
     def cost(self, x: Value, w: Value, b: Value | None = None) -> tuple[Dim, Dim]:
         (out,) = as_tuple(self.infer(x, w, b))
         return out.size * 2 * math.prod(_shape(w)[1:]), moved_bytes(out, (x, w, b))
+
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        x, w, b = (*inputs, None)[:3]
+        return gradients_of_conv(op, self.resolve(x, w, b), x, w, b, grads[0])
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
@@ -180,6 +187,10 @@ class ConvTranspose(Op):
     def cost(self, x: Value, w: Value, b: Value | None = None) -> tuple[Dim, Dim]:
         out = self.infer(x, w, b)
         return x.type.size * 2 * math.prod(_shape(w)[1:]), moved_bytes(out, (x, w, b))
+
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        x, w, b = (*inputs, None)[:3]
+        return gradients_of_conv_transpose(op, self.resolve(x, w, b), x, w, b, grads[0])
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:

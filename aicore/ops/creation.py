@@ -11,12 +11,14 @@ import numpy as np
 
 from aicore.errors import InferenceError
 from aicore.ir.attributes import op_class
+from aicore.ir.builder import Builder
 from aicore.ir.dims import Dim, Shape, as_expr, unknown
 from aicore.ir.dtypes import dtype_name
 from aicore.ir.op import Op, Sample, Types
 from aicore.ir.types import TensorType
 from aicore.ir.value import KNOWN_LIMIT, Buffer, Value
 from aicore.ops.base import ensure, need_rank, normalize_axis, same_dim, same_dtype, shape_text
+from aicore.ops.gradients import Given, Gradients, no_gradient, places, reshape_like
 from aicore.ops.sizes import (
     Movement,
     as_ints,
@@ -101,6 +103,12 @@ class Range(Movement):
             return None
         return tuple(start.content[0] + delta.content[0] * i for i in range(length))
 
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        (start, _, delta), (g,) = inputs, grads
+        steps = op.Cast(places(op, g), to=g.dtype)
+        to_delta = op.ReduceSum(op.Mul(g, steps), keepdims=0)
+        return reshape_like(op, op.ReduceSum(g, keepdims=0), start), None, reshape_like(op, to_delta, delta)
+
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
         integers = ((0, 5, 1), (10, 4, -2), (3, 9, 4), (5, 5, 1), (5, 2, 1))
@@ -121,6 +129,8 @@ class EyeLike(Movement):
     def infer(self, x: Value) -> Types:
         need_rank(x, 2)
         return TensorType(self.dtype or x.dtype, unknown_shape(2) if x.shape is None else x.shape)
+
+    grad = no_gradient
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
@@ -164,6 +174,14 @@ class OneHot(Movement):
         axis = normalize_axis(self.axis, len(indices.shape) + 1)
         return TensorType(values.dtype, (*indices.shape[:axis], size, *indices.shape[axis:]))
 
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        """To each of the two values, the sum over where it is."""
+        (indices, depth, _), (g,) = inputs, grads
+        is_hot = op.apply(self, indices, depth, op.constant(np.array([False, True]), "hot"))
+        zero = op.scalar(0.0, g)
+        sums = [op.ReduceSum(op.Where(is_hot, *pair), keepdims=0) for pair in ((zero, g), (g, zero))]
+        return None, None, op.Concat(*(op.Unsqueeze(total, axes=(0,)) for total in sums), axis=0)
+
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
         indices, values = np.array([[0, 2], [-1, 7]], np.int64), np.array([-1, 3], np.float32)
@@ -193,6 +211,9 @@ class Trilu(Movement):
         ensure(x.rank is None or x.rank >= 2, f"%{x.name} has rank {x.rank}, wants 2 or more")
         ensure(k is None or k.dtype == "int64", f"k is {k.dtype if k else ''}, wants int64")
         return x.type
+
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        return (op.apply(self, grads[0], *inputs[1:]),)
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:

@@ -9,11 +9,13 @@ from typing import ClassVar
 import numpy as np
 
 from aicore.ir.attributes import op_class
+from aicore.ir.builder import Builder
 from aicore.ir.dtypes import FLOATS
 from aicore.ir.op import Op, Sample, Types, field_content
 from aicore.ir.value import Value
 from aicore.ops._pointwise import floats, integers
 from aicore.ops.base import Simple, ensure, need_dtype, normalize_axis
+from aicore.ops.gradients import Given, Gradients
 
 
 @op_class
@@ -65,6 +67,10 @@ class CumSum(_Cumulative):
     `exclusive` leaves out the element itself, `reverse` starts at the end. Same shape and type; integers wrap.
     Source: ONNX CumSum.
     """
+
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        """The running sum from the other end."""
+        return (op.apply(replace(self, reverse=1 - self.reverse), grads[0], *inputs[1:]),)
 
 
 @op_class

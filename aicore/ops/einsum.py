@@ -9,7 +9,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from aicore.errors import UnsupportedError
 from aicore.ir.attributes import op_class
+from aicore.ir.builder import Builder
 from aicore.ir.dims import Dim
 from aicore.ir.dtypes import NUMBERS
 from aicore.ir.op import Op, Sample, Types, moved_bytes
@@ -17,6 +19,7 @@ from aicore.ir.types import TensorType
 from aicore.ir.value import Value
 from aicore.ops._pointwise import floats, integers
 from aicore.ops.base import broadcast, ensure, need_dtype, same_dtype
+from aicore.ops.gradients import Given, Gradients, dim_of, sum_to
 
 ELLIPSIS = "..."
 _LETTERS = frozenset(string.ascii_letters)
@@ -72,6 +75,37 @@ class Einsum(Op):
                 total = total * dim
         return total, moved_bytes(self.infer(*operands), operands)
 
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        return tuple(self._gradient(op, i, inputs, grads[0]) for i in range(len(inputs)))
+
+    def _gradient(self, op: Builder, index: int, operands: Given, g: Value) -> Value:
+        """The same products with the gradient in the operand's place; what is there alone takes part by ones.
+
+        A letter that the operand has twice, as in `ii`, gets a second name, and a matrix of ones on the diagonal.
+        """
+        terms, output = parse_equation(self.equation)
+        x = operands[index]
+        if x.shape is None:
+            raise UnsupportedError(f"the gradient of Einsum needs to know the rank of %{x.name}")
+        others = [i for i in range(len(terms)) if i != index]
+        factors: list[tuple[str, Value]] = [(output, g), *((terms[i], operands[i]) for i in others)]
+        wanted: list[str] = []
+        for axis, label in _axes_of(terms[index], len(x.shape)):
+            dim = dim_of(op, x, axis)
+            if label in wanted:
+                spare = next(c for c in string.ascii_letters if not any(c in term for term in (*terms, *wanted)))
+                zeros = op.Expand(op.scalar(0.0, g), op.Concat(dim, dim, axis=0))
+                factors.append((label + spare, op.EyeLike(zeros)))
+                label = spare
+            elif not any(label in term for term, _ in factors):
+                factors.append((label, op.Expand(op.scalar(1.0, g), dim)))
+            wanted.append(label)
+        dots = ELLIPSIS if any(ELLIPSIS in term for term in terms) else ""
+        if terms[index].find(ELLIPSIS) > 0:
+            raise UnsupportedError(f"the gradient of Einsum wants the ellipsis of {terms[index]!r} in front")
+        equation = f"{','.join(term for term, _ in factors)}->{dots}{''.join(wanted)}"
+        return sum_to(op, op.Einsum(*(value for _, value in factors), equation=equation), x)
+
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
         yield Sample(cls("ij,jk->ik"), (floats(rng, (3, 4)), floats(rng, (4, 5))), note="matrix product")
@@ -114,3 +148,9 @@ def parse_equation(equation: str) -> tuple[list[str], str]:
 def _labels(term: str) -> list[str]:
     before, dots, after = term.partition(ELLIPSIS)
     return [*before, *([ELLIPSIS] if dots else []), *after]
+
+
+def _axes_of(term: str, rank: int) -> list[tuple[int, str]]:
+    """The axes that letters name, counted from the front, where an ellipsis leads."""
+    letters = term.replace(ELLIPSIS, "")
+    return list(enumerate(letters, rank - len(letters)))

@@ -7,12 +7,15 @@ from dataclasses import replace
 
 import numpy as np
 
+from aicore.errors import UnsupportedError
 from aicore.ir.attributes import op_class
+from aicore.ir.builder import Builder
 from aicore.ir.dims import Shape
 from aicore.ir.op import Op, Sample, Types
 from aicore.ir.types import TensorType
 from aicore.ir.value import Value
 from aicore.ops.base import ensure, normalize_axis, same_dim, shape_text
+from aicore.ops.gradients import Given, Gradients, dim_of, numbers, places, put_back, zeros_like
 from aicore.ops.sizes import Movement, as_ints, need_indices, unknown_shape
 
 
@@ -47,6 +50,25 @@ class Gather(Movement):
             return None
         return tuple(x.content[index] for index in chosen)
 
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        """Slices that are taken several times get the sum."""
+        (x, indices), (g,) = inputs, grads
+        if x.rank is None or indices.rank is None:
+            raise UnsupportedError(f"the gradient of Gather needs to know ranks: {x.type} at {indices.type}")
+        axis = self.axis % x.rank
+        known = as_ints(indices.content)
+        if indices.rank == 0 and known is not None:
+            return (_among_zeros(op, x, op.Unsqueeze(g, axes=(axis,)), axis, known[0]),)
+        tuples = op.Unsqueeze(indices, axes=(-1,))
+        if axis == 0:
+            return (op.ScatterND(zeros_like(op, x), tuples, g, reduction="add"),)
+        first = (axis, *range(axis), *range(axis + 1, x.rank))
+        back = tuple(first.index(i) for i in range(x.rank))
+        taken = range(axis, axis + indices.rank)
+        turned = op.Transpose(g, perm=(*taken, *(i for i in range(g.rank or 0) if i not in taken)))
+        zeros = op.Expand(op.scalar(0.0, g), op.Concat(*(dim_of(op, x, i) for i in first), axis=0))
+        return (op.Transpose(op.ScatterND(zeros, tuples, turned, reduction="add"), perm=back),)
+
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
         x = rng.normal(size=(3, 4, 5)).astype(np.float32)
@@ -74,6 +96,10 @@ class GatherElements(Movement):
         need_indices(indices)
         need_places(x, indices, self.axis)
         return TensorType(x.dtype, unknown_shape(x.rank) if indices.shape is None else indices.shape)
+
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        x, indices = inputs
+        return (op.ScatterElements(zeros_like(op, x), indices, grads[0], axis=self.axis, reduction="add"),)
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
@@ -109,6 +135,12 @@ class GatherND(Movement):
         ensure(fits, f"index tuples of {depth} numbers for {len(x.shape)} axes, {batch} of them batch")
         return TensorType(x.dtype, (*indices.shape[:-1], *x.shape[batch + depth :]))
 
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        x, indices = inputs
+        if self.batch_dims:
+            return (put_back(op, x, op.apply(self, places(op, x), indices), grads[0]),)
+        return (op.ScatterND(zeros_like(op, x), indices, grads[0], reduction="add"),)
+
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
         x = rng.normal(size=(2, 3, 4)).astype(np.float32)
@@ -131,3 +163,10 @@ def need_places(x: Value, indices: Value, axis: int) -> None:
     for i, (count, dim) in enumerate(zip(indices.shape, x.shape, strict=True)):
         fits = i == along or not (isinstance(count, int) and isinstance(dim, int)) or count <= dim
         ensure(fits, f"indices {shape_text(indices.shape)} exceed {shape_text(x.shape)} in axis {i}")
+
+
+def _among_zeros(op: Builder, x: Value, g: Value, axis: int, index: int) -> Value:
+    """The gradient of one slice among zeros of the shape of x."""
+    place = numbers(op, index) if index >= 0 else op.Add(dim_of(op, x, axis), numbers(op, index))
+    after = op.Sub(op.Sub(dim_of(op, x, axis), place), numbers(op, 1))
+    return op.Pad(g, op.Concat(place, after, axis=0), None, numbers(op, axis))  # type: ignore[no-any-return]

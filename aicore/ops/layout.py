@@ -10,13 +10,16 @@ import numpy as np
 
 from aicore.ir.attributes import op_class
 from aicore.ir.builder import Namespace
-from aicore.ir.op import Op, Sample
+from aicore.ir.op import Op, Sample, as_tuple
 from aicore.ir.types import TensorType
 from aicore.ir.value import Value
 from aicore.ops.convolution import Conv, ConvTranspose
+from aicore.ops.convolution_grad import ConvWeightGrad
 from aicore.ops.fused_linear import ConvAct, ConvAdd, ConvAddAct, ScaleActConv
-from aicore.ops.normalization import LRN, InstanceNormalization
+from aicore.ops.normalization import LRN, BatchNormalization, InstanceNormalization
+from aicore.ops.normalization_grad import BatchNormalizationGrad
 from aicore.ops.pooling import AveragePool, GlobalAveragePool, GlobalMaxPool, LpPool, MaxPool
+from aicore.ops.pooling_grad import AveragePoolGrad, MaxPoolGrad
 from aicore.ops.rearrange import DepthToSpace, SpaceToDepth
 
 Array = np.ndarray[Any, Any]
@@ -33,20 +36,37 @@ def channels_first(rank: int) -> Perm:
     return (0, rank - 1, *range(1, rank - 1))
 
 
-IMAGES: dict[type[Op], tuple[int, ...]] = {ConvAdd: (0, 2), ConvAddAct: (0, 2)}
+IMAGES: dict[type[Op], tuple[int, ...]] = {
+    ConvAdd: (0, 2),
+    ConvAddAct: (0, 2),
+    ConvWeightGrad: (0, 1),
+    MaxPoolGrad: (0, 1),
+    BatchNormalizationGrad: (0, 4),
+}
 """Operands that are images; of other ops that ChannelsLast may hold it is the first alone."""
+
+IMAGE_RESULTS: dict[type[Op], tuple[int, ...]] = {
+    ConvWeightGrad: (),
+    BatchNormalization: (0,),
+    BatchNormalizationGrad: (0,),
+}
+"""Results that are images; other ops have one result, which is one."""
 
 
 IMAGE_OPS: frozenset[type[Op]] = frozenset(
     {
         *(Conv, ConvAct, ConvAdd, ConvAddAct, ScaleActConv, ConvTranspose),
         *(MaxPool, AveragePool, LpPool, GlobalAveragePool, GlobalMaxPool),
+        *(ConvWeightGrad, MaxPoolGrad, AveragePoolGrad),
+        *(BatchNormalization, BatchNormalizationGrad),
         *(InstanceNormalization, LRN, DepthToSpace, SpaceToDepth),
     }
 )
-"""Ops with one result that know which axis holds the channels."""
+"""Ops that know which axis holds the channels."""
 
-FOLLOWERS: frozenset[type[Op]] = frozenset({GlobalAveragePool, GlobalMaxPool})
+FOLLOWERS: frozenset[type[Op]] = frozenset(
+    {GlobalAveragePool, GlobalMaxPool, BatchNormalization, BatchNormalizationGrad}
+)
 """Those of IMAGE_OPS that are no faster with channels last, and so are no reason to transpose an image."""
 
 
@@ -56,24 +76,38 @@ def images_of(inner: Op) -> tuple[int, ...]:
     return IMAGES.get(type(inner), told)
 
 
+def image_results_of(inner: Op) -> tuple[int, ...]:
+    """Indices of the results that are images."""
+    return IMAGE_RESULTS.get(type(inner), (0,))
+
+
 def knows_channels(op: Op) -> bool:
-    """Whether ChannelsLast may hold the op: one of IMAGE_OPS, or of a plugin that says which `images` it takes."""
-    return type(op) in IMAGE_OPS or hasattr(type(op), "images")
+    """Whether ChannelsLast may hold the op: one of IMAGE_OPS, or of a plugin that says which `images` it takes.
+
+    A BatchNormalization by given statistics is left to the passes that fold it, and to pointwise ops.
+    """
+    if isinstance(op, BatchNormalization):
+        return bool(op.training_mode)
+    one = op.n_outputs() == 1 or type(op) in IMAGE_RESULTS
+    return one and (type(op) in IMAGE_OPS or hasattr(type(op), "images"))
 
 
 @op_class
 class ChannelsLast(Op):
-    """What `inner` computes, with the channels of its images and of its one result last.
+    """What `inner` computes, with the channels of its images and of its results that are images last.
 
     Fields of `inner` such as pads and strides keep their meaning: they speak of spatial axes in order. A backend that
     has no kernel for it gets `inner` between two transposes, which is its decomposition.
 
-    inner: an op of images, (N, C, ...) -> (N, C, ...).
+    inner: an op of images (N, C, ...).
     rank: of the images.
     """
 
     inner: Op
     rank: int = 4
+
+    def n_outputs(self) -> int:
+        return self.inner.n_outputs()
 
     def resolve(self, *operands: Value | None) -> Op:
         """With defaults of `inner` filled in, as it would fill them in itself."""
@@ -88,13 +122,18 @@ class ChannelsLast(Op):
             op.Transpose(x, perm=channels_first(self.rank)) if i in images and x is not None else x
             for i, x in enumerate(operands)
         ]
-        return op.Transpose(op.apply(self.inner, *moved), perm=channels_last(self.rank))
+        results = as_tuple(op.apply(self.inner, *moved))
+        images_among = image_results_of(self.inner)
+        found = tuple(
+            op.Transpose(y, perm=channels_last(self.rank)) if i in images_among else y for i, y in enumerate(results)
+        )
+        return found if len(found) > 1 else found[0]
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
         for held in sorted(IMAGE_OPS, key=lambda cls: cls.__name__):
             for sample in held.samples(rng):
-                if sample.op.n_outputs() == 1 and sample.inputs[0] is not None and sample.inputs[0].ndim > 2:
+                if knows_channels(sample.op) and sample.inputs[0] is not None and sample.inputs[0].ndim > 2:
                     yield _with_channels_last(sample)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from aicore.errors import UnsupportedError
 from aicore.ir.attributes import op_class
+from aicore.ir.builder import Builder
 from aicore.ir.dims import Dim, Shape
 from aicore.ir.dtypes import FLOATS, INTEGERS, NARROW, NUMBERS
 from aicore.ir.op import Sample, Types
@@ -20,6 +21,7 @@ from aicore.ir.value import Value
 from aicore.ops._content import combine, equal, less_equal
 from aicore.ops._pointwise import SPECIAL, binary_samples, floats, integers, unary_samples
 from aicore.ops.base import Binary, Comparison, Pointwise, Unary, broadcast, need_dtype, same_dtype
+from aicore.ops.gradients import Given, Gradients, sum_to
 
 DETECTABLE = FLOATS | {name for name in NARROW if name.startswith("float8")}
 
@@ -229,6 +231,11 @@ class Where(Pointwise):
         if condition.content is None and condition.known is not None:
             chosen = Value("condition", condition.type, dims=tuple(map(int, condition.known.ravel())))
         return combine(_choose, chosen, x, y, dtype=x.dtype if x.dtype in INTEGERS else "bool")
+
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        (condition, x, y), (g,) = inputs, grads
+        zero = op.scalar(0.0, g)
+        return None, sum_to(op, op.Where(condition, g, zero), x), sum_to(op, op.Where(condition, zero, g), y)
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:

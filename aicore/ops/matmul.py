@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
+from aicore.errors import UnsupportedError
 from aicore.ir.attributes import op_class
+from aicore.ir.builder import Builder
 from aicore.ir.dims import Dim
 from aicore.ir.dtypes import FLOATS
 from aicore.ir.op import Op, Sample, Types, as_tuple, moved_bytes
@@ -14,6 +17,7 @@ from aicore.ir.types import TensorType
 from aicore.ir.value import Value
 from aicore.ops._pointwise import floats, integers
 from aicore.ops.base import Simple, broadcast, ensure, need_dtype, need_rank, same_dim, same_dtype, shape_text
+from aicore.ops.gradients import Given, Gradients, reshape_like, sum_to
 
 MULTIPLIED = FLOATS | {"int32", "int64", "uint32", "uint64"}
 
@@ -42,6 +46,18 @@ class MatMul(Op):
         (result,) = as_tuple(self.infer(a, b))
         inner = 1 if a.shape is None else a.shape[-1]
         return result.size * inner * 2, moved_bytes(result, (a, b))
+
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        (a, b), (g,) = inputs, grads
+        if a.rank is None or b.rank is None:
+            raise UnsupportedError(f"the gradient of MatMul needs to know ranks: {a.type} @ {b.type}")
+        row, column = a.rank == 1, b.rank == 1
+        if column:
+            b, g = op.Unsqueeze(b, axes=(1,)), op.Unsqueeze(g, axes=(-1,))
+        if row:
+            a, g = op.Unsqueeze(a, axes=(0,)), op.Unsqueeze(g, axes=(-2,))
+        to_a, to_b = _gradients_of_product(op, a, b, g)
+        return op.Squeeze(to_a, axes=(0,)) if row else to_a, op.Squeeze(to_b, axes=(1,)) if column else to_b
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
@@ -99,6 +115,22 @@ class Gemm(Op):
         added = 0 if c is None else result.size
         return result.size * inner * 2 + added, moved_bytes(result, (a, b, c))
 
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        (a, b, c), (g,) = (*inputs, None)[:3], grads
+        alpha, flip_a, flip_b = self.alpha, self.transA, self.transB
+        if flip_a:
+            to_a = op.Gemm(b, g, alpha=alpha, transA=flip_b, transB=1)
+        else:
+            to_a = op.Gemm(g, b, alpha=alpha, transB=1 - flip_b)
+        if flip_b:
+            to_b = op.Gemm(g, a, alpha=alpha, transA=1, transB=flip_a)
+        else:
+            to_b = op.Gemm(a, g, alpha=alpha, transA=1 - flip_a)
+        if c is None:
+            return to_a, to_b
+        summed = sum_to(op, g, c)
+        return to_a, to_b, summed if self.beta == 1 else op.Mul(summed, op.scalar(self.beta, g))
+
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
         a, b, c = floats(rng, (3, 4)), floats(rng, (4, 5)), floats(rng, (5,))
@@ -134,3 +166,22 @@ class Det(Simple):
         yield Sample(cls(), (floats(rng, (3, 3)),))
         yield Sample(cls(), (floats(rng, (2, 4, 4)),), note="batch")
         yield Sample(cls(), (floats(rng, (2, 0, 0)),), note="zero size")
+
+
+def _gradients_of_product(op: Builder, a: Value, b: Value, g: Value) -> tuple[Any, Any]:
+    """Of a @ b by both operands, of rank 2 or more."""
+    if b.rank == 2:  # one matrix for all: its gradient is one product over all rows, and nothing is transposed
+        rows, to_rows = (_as_matrix(op, value) for value in (a, g))
+        return reshape_like(op, op.Gemm(to_rows, b, transB=1), a), op.Gemm(rows, to_rows, transA=1)
+    to_a, to_b = op.MatMul(g, _transposed(op, b)), op.MatMul(_transposed(op, a), g)
+    return sum_to(op, to_a, a), sum_to(op, to_b, b)
+
+
+def _as_matrix(op: Builder, value: Value) -> Any:
+    """All rows below each other."""
+    return value if value.rank == 2 else op.Flatten(value, axis=-1)
+
+
+def _transposed(op: Builder, value: Value) -> Any:
+    rank = value.rank or 0
+    return op.Transpose(value, perm=(*range(rank - 2), rank - 1, rank - 2))

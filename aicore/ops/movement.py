@@ -8,7 +8,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from aicore.errors import UnsupportedError
 from aicore.ir.attributes import op_class
+from aicore.ir.builder import Builder
 from aicore.ir.dims import Dim, Shape, as_expr, unknown
 from aicore.ir.op import Op, Sample, Types
 from aicore.ir.types import TensorType
@@ -22,6 +24,7 @@ from aicore.ops.base import (
     same_dtype,
     shape_text,
 )
+from aicore.ops.gradients import Given, Gradients, dim_of, numbers, sum_to, zeros_like
 from aicore.ops.sizes import (
     Movement,
     as_ints,
@@ -54,6 +57,10 @@ class Transpose(Movement):
 
     def content(self, x: Value) -> Shape | None:
         return kept_content(x, x.type)
+
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        back = None if self.perm is None else tuple(self.perm.index(axis) for axis in range(len(self.perm)))
+        return (op.Transpose(grads[0], perm=back),)
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
@@ -95,6 +102,9 @@ class Expand(Movement):
             return None
         return x.content if len(x.content) == count else x.content * count
 
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        return (sum_to(op, grads[0], inputs[0]),)
+
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
         x = rng.normal(size=(3, 1)).astype(np.float32)
@@ -126,6 +136,24 @@ class Tile(Movement):
         low = any(isinstance(n, int) and n < 0 for n in times)
         ensure(not low, f"repeats {shape_text(times)} has a negative number")
         return TensorType(x.dtype, tuple(d * n for d, n in zip(x.shape, times, strict=True)))
+
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        """The sum over all copies, each of which an axis of its own numbers."""
+        (x, *operands), (g,) = inputs, grads
+        if x.rank is None:
+            raise UnsupportedError(f"the gradient of Tile needs to know the rank of %{x.name}")
+        dims: list[Value] = []
+        for axis in range(x.rank):
+            count = (
+                numbers(op, self.repeats[axis])
+                if self.repeats
+                else op.Slice(*operands, numbers(op, axis), numbers(op, axis + 1))
+            )
+            dims += [count, dim_of(op, x, axis)]
+        if not dims:
+            return (g,)
+        copies = op.Reshape(g, op.Concat(*dims, axis=0), allowzero=1)
+        return (op.ReduceSum(copies, axes=tuple(range(0, 2 * x.rank, 2)), keepdims=0),)
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
@@ -163,6 +191,16 @@ class Concat(Movement):
         parts = [x.content for x in xs if x.rank == 1]
         known = [part for part in parts if part is not None]
         return small(tuple(dim for part in known for dim in part)) if len(known) == len(xs) else None
+
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        if len(inputs) == 1:
+            return (grads[0],)
+        if any(x.rank is None for x in inputs):
+            raise UnsupportedError("the gradient of Concat needs to know the rank of each operand")
+        axis = self.axis % inputs[0].rank
+        sizes = op.Concat(*(dim_of(op, x, axis) for x in inputs), axis=0)
+        pieces: Gradients = op.Split(grads[0], sizes, axis=axis, num_outputs=len(inputs))
+        return pieces
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
@@ -229,6 +267,10 @@ class Split(Movement):
         if split is not None:
             return tuple(unknown() for _ in range(count))
         return equal_pieces(dim, count)
+
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        pieces = [zeros_like(op, y) if g is None else g for y, g in zip(outputs, grads, strict=True)]
+        return (op.Concat(*pieces, axis=self.axis),)
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:

@@ -12,11 +12,13 @@ from typing import ClassVar
 import numpy as np
 
 from aicore.ir.attributes import op_class
+from aicore.ir.builder import Builder
 from aicore.ir.dims import Dim
 from aicore.ir.dtypes import FLOATS
 from aicore.ir.op import Op, Sample, Types, as_tuple, moved_bytes
 from aicore.ir.types import TensorType
 from aicore.ir.value import Value
+from aicore.ops import _normalization_gradients as gradient
 from aicore.ops._pointwise import SPECIAL, floats
 from aicore.ops.base import (
     ensure,
@@ -28,6 +30,7 @@ from aicore.ops.base import (
     same_dtype,
     shape_text,
 )
+from aicore.ops.gradients import Given, Gradients
 
 
 class Normalization(Op):
@@ -47,17 +50,19 @@ class BatchNormalization(Normalization):
     Operands x (n, c, ...), scale, bias, mean, variance (c,). With training_mode 1 the statistics are those of x (the
     population's variance), and the outputs are y, and the operands mean and variance moved towards them:
     mean * momentum + batch_mean * (1 - momentum). y does not depend on momentum.
-    Raises InferenceError when a parameter's shape is not (c,).
+    statistics: whether the batch's mean and inverse deviation follow, (c,) in float32, or float64 for x in float64.
+    Raises InferenceError when a parameter's shape is not (c,), or for `statistics` without training_mode.
     Source: ONNX BatchNormalization; Ioffe and Szegedy, 2015.
     """
 
     epsilon: float = 1e-5
     momentum: float = 0.9
     training_mode: int = 0
+    statistics: bool = False
     inplace: ClassVar[tuple[tuple[int, int], ...]] = ((0, 0),)
 
     def n_outputs(self) -> int:
-        return 3 if self.training_mode else 1
+        return 1 if not self.training_mode else 5 if self.statistics else 3
 
     def infer(self, x: Value, scale: Value, bias: Value, mean: Value, variance: Value) -> Types:
         need_dtype(x, FLOATS)
@@ -69,9 +74,20 @@ class BatchNormalization(Normalization):
         channels = None if x.shape is None else x.shape[1] if len(x.shape) > 1 else 1
         for parameter in (scale, bias, mean, variance):
             check_per_channel(parameter, channels)
+        ensure(self.training_mode or not self.statistics, "there are statistics of the batch in training only")
         if not self.training_mode:
             return x.type
-        return x.type, mean.type, variance.type
+        statistic = TensorType(wide_dtype(x.dtype), mean.shape)
+        kept = (statistic, statistic) if self.statistics else ()
+        return x.type, mean.type, variance.type, *kept
+
+    def with_residuals(self, *inputs: Value | None) -> Op:
+        return replace(self, statistics=True) if self.training_mode else self
+
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        if self.training_mode:
+            return gradient.of_training(op, self, inputs, outputs, grads)
+        return gradient.of_inference(op, self, inputs, grads[0])
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
@@ -87,6 +103,8 @@ class BatchNormalization(Normalization):
         yield Sample(cls(), (SPECIAL.reshape(1, 7, 1), *operands((1, 7))[1:]), note="NaN, infinity")
         yield Sample(cls(training_mode=1), operands((2, 3, 4, 5)), note="training")
         yield Sample(cls(training_mode=1, momentum=0.25, epsilon=0.1), operands((6, 3)), note="training, momentum")
+        yield Sample(cls(training_mode=1, statistics=True), operands((3, 2, 5)), note="training, all outputs")
+        yield Sample(cls(training_mode=1, statistics=True), operands((7,)), note="training, a vector is one channel")
 
 
 @op_class
@@ -95,7 +113,8 @@ class LayerNormalization(Normalization):
 
     Operands x, scale, bias (or absent), which broadcast to the shape of x. With `statistics`, the mean and the inverse
     deviation follow as outputs 1 and 2: x's shape with 1 for the reduced dims, in the type named by `stash_type`. The
-    first stage is computed in the wider of stash_type, float32 and x's type.
+    first stage is computed in the wider of stash_type, float32 and x's type. (float64 is no stash_type of ONNX: x in
+    float64 alone may have it.)
     Raises InferenceError for an axis out of range or parameters that do not broadcast. Source: ONNX LayerNormalization.
     """
 
@@ -114,9 +133,8 @@ class LayerNormalization(Normalization):
     def infer(self, x: Value, scale: Value, bias: Value | None = None) -> Types:
         need_dtype(x, FLOATS)
         same_dtype(x, scale, bias)
-        ensure(
-            self.stash_type in ("float32", "bfloat16"), f"stash_type is {self.stash_type}, wants float32 or bfloat16"
-        )
+        allowed = ("float32", "bfloat16", wide_dtype(x.dtype))
+        ensure(self.stash_type in allowed, f"stash_type is {self.stash_type}, wants float32 or bfloat16")
         for parameter in (scale, bias):
             if parameter is not None:
                 check_broadcasts(parameter, x)
@@ -125,6 +143,14 @@ class LayerNormalization(Normalization):
             axis = normalize_axis(self.axis, len(x.shape))
             statistics = TensorType(self.stash_type, x.shape[:axis] + (1,) * (len(x.shape) - axis))
         return (x.type, statistics, statistics) if self.statistics else x.type
+
+    def with_residuals(self, *inputs: Value | None) -> Op:
+        if self.statistics or inputs[0] is None:
+            return self
+        return replace(self, statistics=True, stash_type=wide_dtype(inputs[0].dtype))
+
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        return gradient.of_layer(op, self, inputs, outputs, grads)
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
@@ -166,6 +192,9 @@ class RMSNormalization(Normalization):
             normalize_axis(self.axis, x.rank)
         return TensorType(scale.dtype, x.shape)
 
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        return gradient.of_root_mean_square(op, self, inputs, grads[0])
+
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
         x = floats(rng, (2, 3, 5))
@@ -189,6 +218,9 @@ class InstanceNormalization(Normalization):
         same_dtype(x, scale, bias)
         check_channels(x, scale, bias)
         return x.type
+
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        return gradient.of_groups(op, 0, self.epsilon, inputs, grads[0])
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
@@ -220,6 +252,9 @@ class GroupNormalization(Normalization):
         ensure(even, f"{channels} channels do not form {self.num_groups} equal groups")
         return x.type
 
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        return gradient.of_groups(op, self.num_groups, self.epsilon, inputs, grads[0])
+
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
         yield Sample(cls(2), (floats(rng, (2, 6, 4, 5)), floats(rng, (6,)), floats(rng, (6,))), constant=(1, 2))
@@ -249,6 +284,9 @@ class LpNormalization(Normalization):
             normalize_axis(self.axis, x.rank)
         return x.type
 
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        return (gradient.of_norm(op, self, inputs[0], grads[0]),)
+
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
         x = floats(rng, (3, 4, 5))
@@ -277,6 +315,9 @@ class LRN(Normalization):
         ensure(x.rank is None or x.rank >= 2, f"x is {x.type}, wants (n, c, ...)")
         return x.type
 
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        return (gradient.of_local_response(op, self, inputs[0], grads[0]),)
+
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
         x = floats(rng, (2, 7, 3, 4))
@@ -297,10 +338,18 @@ class MeanVarianceNormalization(Normalization):
             normalize_axes(self.axes, x.rank)
         return x.type
 
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        return (gradient.of_mean_variance(op, self, inputs[0], grads[0]),)
+
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
         yield Sample(cls(), (floats(rng, (2, 3, 4, 5)),))
         yield Sample(cls((-1,)), (floats(rng, (3, 7)),), note="negative axis")
+
+
+def wide_dtype(dtype: str) -> str:
+    """What statistics of tensors of this type are computed in."""
+    return "float64" if dtype == "float64" else "float32"
 
 
 def check_per_channel(parameter: Value, channels: Dim | None) -> None:

@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from aicore.ir.attributes import op_class
+from aicore.ir.builder import Builder
 from aicore.ir.dims import Dim, unknown
 from aicore.ir.dtypes import NUMBERS
 from aicore.ir.op import Op, Sample, Types, field_content, moved_bytes
@@ -16,6 +17,7 @@ from aicore.ir.types import TensorType
 from aicore.ir.value import Value
 from aicore.ops._pointwise import SPECIAL, floats, integers
 from aicore.ops.base import Simple, ensure, need_dtype, normalize_axis
+from aicore.ops.gradients import Given, Gradients, zeros_like
 
 
 @op_class
@@ -116,6 +118,13 @@ class TopK(Op):
 
     def cost(self, x: Value, k: Value | None = None) -> tuple[Dim, Dim]:
         return x.type.size, moved_bytes(self.infer(x, k), (x, k))
+
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        """To the elements that were chosen."""
+        x, g = inputs[0], grads[0]
+        if g is None:
+            return ()
+        return (op.ScatterElements(zeros_like(op, x), outputs[1], g, axis=self.axis, reduction="add"),)
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:

@@ -10,12 +10,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from aicore.ir.attributes import op_class
+from aicore.ir.builder import Builder
 from aicore.ir.dims import Dim, Shape, unknown
 from aicore.ir.dtypes import FLOATS, INTEGERS
 from aicore.ir.op import Op, Sample, Types, as_tuple, moved_bytes
 from aicore.ir.types import TensorType
 from aicore.ir.value import Value
+from aicore.ops import _pooling_gradients as gradient
 from aicore.ops.base import ensure
+from aicore.ops.gradients import Given, Gradients
 from aicore.ops.window import W, Windowed, output_dims, resolve_window
 
 
@@ -30,7 +33,7 @@ class Pool(Op):
 
     def infer(self, x: Value) -> Types:
         ensure(x.dtype in self.dtypes, f"does not take {x.dtype}")
-        return TensorType(x.dtype, _pooled_shape(self, x))
+        return TensorType(x.dtype, pooled_shape(self, x))
 
     def cost(self, x: Value) -> tuple[Dim, Dim]:
         types = self.infer(x)
@@ -69,9 +72,13 @@ class MaxPool(Pool):
         (pooled,) = as_tuple(super().infer(x))
         return (pooled, TensorType("int64", pooled.shape)) if self.indices else pooled
 
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        (x,), dy = inputs, grads[0]
+        return [gradient.of_max_pool(op, self, x, dy)]
+
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
-        yield from _window_samples(cls, rng)
+        yield from window_samples(cls, rng)
         image = rng.integers(-5, 5, (2, 3, 5, 6))  # small numbers: equal ones compete for the index
         for storage_order in (0, 1):
             op = cls(kernel_shape=(3, 2), strides=(2, 1), pads=(1, 1, 0, 1), storage_order=storage_order, indices=True)
@@ -106,10 +113,14 @@ class AveragePool(Pool):
     def resolve(self, x: Value) -> AveragePool:
         return settle_pool(self, x.shape and x.shape[2:])
 
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        (x,), dy = inputs, grads[0]
+        return [gradient.of_average_pool(op, self, x, dy)]
+
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
-        yield from _window_samples(cls, rng)
-        yield from _window_samples(cls, rng, count_include_pad=1)
+        yield from window_samples(cls, rng)
+        yield from window_samples(cls, rng, count_include_pad=1)
         special = _normal(rng, (1, 1, 4, 4))
         special[0, 0, 1, 1], special[0, 0, 3, 3] = np.nan, np.inf
         yield Sample(cls(kernel_shape=(2, 2), pads=(1, 1, 1, 1)), (special,), note="NaN and inf")
@@ -134,9 +145,13 @@ class LpPool(Pool):
         ensure(self.p >= 1, f"p {self.p} is below 1")
         return super().infer(x)
 
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        (x,), dy = inputs, grads[0]
+        return [gradient.of_lp_pool(op, self.resolve(x), x, outputs[0], dy)]
+
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
-        yield from _window_samples(cls, rng)
+        yield from window_samples(cls, rng)
         yield Sample(cls(kernel_shape=(3, 3), p=1), (_normal(rng, (1, 2, 5, 5)),), note="p 1")
         yield Sample(cls(kernel_shape=(2, 3), p=3, pads=(0, 1, 1, 0)), (_normal(rng, (1, 2, 5, 5)),), note="p 3")
 
@@ -169,10 +184,18 @@ class GlobalPool(Op):
 class GlobalAveragePool(GlobalPool):
     """The mean of each channel; NaN when there are no elements. Source: ONNX GlobalAveragePool-22."""
 
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        (x,), dy = inputs, grads[0]
+        return [gradient.of_global_average_pool(op, x, dy)]
+
 
 @op_class
 class GlobalMaxPool(GlobalPool):
     """The largest element of each channel, NaN if there is one. Source: ONNX GlobalMaxPool-22."""
+
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        (x,), dy = inputs, grads[0]
+        return [gradient.of_global_max_pool(op, x, dy)]
 
 
 @op_class
@@ -184,6 +207,10 @@ class GlobalLpPool(GlobalPool):
     def infer(self, x: Value) -> Types:
         ensure(self.p >= 1, f"p {self.p} is below 1")
         return super().infer(x)
+
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        (x,), dy = inputs, grads[0]
+        return [gradient.of_global_lp_pool(op, self.p, x, outputs[0], dy)]
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
@@ -204,8 +231,9 @@ def settle_pool(op: W, spatial: Sequence[Dim] | None) -> W:
     return replace(resolved, ceil_mode=0)  # type: ignore[type-var]
 
 
-def _pooled_shape(op: Any, x: Value) -> Shape | None:
-    op = op.resolve(x)
+def pooled_shape(op: Any, x: Value) -> Shape | None:
+    """What the pool makes of x's shape. Raises InferenceError where window and shape do not fit."""
+    op = settle_pool(op, x.shape and x.shape[2:])
     count = len(op.kernel_shape)
     rank_fits = x.shape is None or len(x.shape) == count + 2
     ensure(rank_fits, f"%{x.name} has rank {x.rank}, kernel_shape {op.kernel_shape} wants {count + 2}")
@@ -227,7 +255,7 @@ def _normal(rng: np.random.Generator, shape: Sequence[int]) -> np.ndarray[tuple[
     return rng.standard_normal(tuple(shape)).astype(np.float32)
 
 
-def _window_samples(cls: type[Op], rng: np.random.Generator, **extra: Any) -> Iterable[Sample]:
+def window_samples(cls: type[Op], rng: np.random.Generator, **extra: Any) -> Iterable[Sample]:
     """Windows that every pool must handle."""
 
     def case(shape: Sequence[int], note: str, **fields: Any) -> Sample:

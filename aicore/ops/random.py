@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from aicore.ir.attributes import op_class
+from aicore.ir.builder import Builder
 from aicore.ir.dims import Dim
 from aicore.ir.dtypes import FLOATS
 from aicore.ir.op import Sample, Types
@@ -25,6 +27,7 @@ class Dropout(Simple):
     mask: also give, as output 1, which elements are kept (bool).
     stream: numbers this op's draws apart from those of others under the same key. Element i is kept when the i-th
     number of Philox4x32-10 for this key and stream is at least ratio * 2^32, so every backend keeps the same ones.
+    The gradient is that with the same elements kept, by the ratio as well.
     Source: ONNX Dropout; Salmon et al., Parallel random numbers: as easy as 1, 2, 3 (2011).
     """
 
@@ -52,6 +55,34 @@ class Dropout(Simple):
     def cost(self, *inputs: Value | None) -> tuple[Dim, Dim]:
         flops, moved = super().cost(*inputs)
         return (flops * 12, moved) if self.training_mode else (0, moved)
+
+    def with_residuals(self, *inputs: Value | None) -> Dropout:
+        return replace(self, mask=True) if self._may_drop(inputs) else self
+
+    def grad(
+        self, op: Builder, inputs: Sequence[Value | None], outputs: Sequence[Value], grads: Sequence[Value | None]
+    ) -> Sequence[Value | None]:
+        padded: list[Value | None] = [*inputs, None, None]
+        x, ratio, training_mode = padded[:3]
+        if x is None or not self._may_drop(inputs):
+            return (grads[0], None if ratio is None else op.Mul(ratio, op.scalar(0.0, ratio)))
+        one, zero = op.scalar(1.0, x), op.scalar(0.0, x)
+        kept = op.scalar(1.0 - (0.5 if self.ratio is None else self.ratio), x)
+        if ratio is not None:
+            kept = op.Sub(one, op.Reshape(op.Cast(ratio, to=x.dtype), shape=()))
+        if training_mode is not None:
+            kept = op.Where(training_mode, kept, one)
+        x_grad = op.Where(outputs[1], op.Div(grads[0], kept), zero)
+        if ratio is None:
+            return (x_grad,)
+        sloped = op.ReduceSum(op.Mul(x_grad, x), keepdims=0)
+        sloped = op.Div(sloped, kept)
+        if training_mode is not None:
+            sloped = op.Where(training_mode, sloped, zero)
+        return x_grad, op.Reshape(op.Cast(sloped, to=ratio.dtype), op.Shape(ratio))
+
+    def _may_drop(self, inputs: Sequence[Value | None]) -> bool:
+        return bool(self.training_mode) or (len(inputs) > 2 and inputs[2] is not None)
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:

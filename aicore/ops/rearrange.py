@@ -7,11 +7,13 @@ from collections.abc import Iterable
 import numpy as np
 
 from aicore.ir.attributes import op_class
+from aicore.ir.builder import Builder
 from aicore.ir.dims import Dim
 from aicore.ir.op import Sample, Types
 from aicore.ir.types import TensorType
 from aicore.ir.value import Value
 from aicore.ops.base import ensure, need_rank, normalize_axis, same_dim
+from aicore.ops.gradients import Given, Gradients
 from aicore.ops.sizes import Movement, need_vector, unknown_shape
 
 ORDERS = ("DCR", "CRD")
@@ -36,6 +38,9 @@ class DepthToSpace(Movement):
         block = self.blocksize
         return TensorType(x.dtype, (n, _divided(c, block * block, "channels"), h * block, w * block))
 
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        return (op.SpaceToDepth(grads[0], blocksize=self.blocksize, mode=self.mode),)
+
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
         x = rng.normal(size=(2, 12, 2, 3)).astype(np.float32)
@@ -58,6 +63,9 @@ class SpaceToDepth(Movement):
         n, c, h, w = x.shape
         block = self.blocksize
         return TensorType(x.dtype, (n, c * block * block, _divided(h, block, "rows"), _divided(w, block, "columns")))
+
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        return (op.DepthToSpace(grads[0], blocksize=self.blocksize, mode=self.mode),)
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
@@ -88,6 +96,9 @@ class ReverseSequence(Movement):
         count = x.shape[batch] if sequence_lens.shape is None else sequence_lens.shape[0]
         ensure(same_dim(count, x.shape[batch]), f"{count} sequence lengths for a batch of {x.shape[batch]}")
         return x.type
+
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        return (op.apply(self, grads[0], inputs[1]),)
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:

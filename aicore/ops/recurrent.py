@@ -10,6 +10,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from aicore.ir.attributes import op_class
+from aicore.ir.builder import Builder
 from aicore.ir.dims import Dim
 from aicore.ir.dtypes import FLOATS
 from aicore.ir.op import Op, Sample, Types, moved_bytes
@@ -61,12 +62,18 @@ class Recurrent(Op):
     keeps its initial state. `clip` bounds what goes into every activation, so that of an LSTM's cell state into its
     last activation, but not the cell state itself.
     `activation_alpha` and `activation_beta` are consumed in order by those activations that have such a parameter.
+
+    residuals: also give what the gradient reads, for each row of x, with A and B the first two dims of x:
+        gates (D, A, B, G*H), what goes into the activations before it is clipped; hidden (D, A, B, H), the state before
+        the step; and what the layer names. Beyond a sequence's end they are what the step would make of the last state.
     """
 
     gates: ClassVar[int]
     default_activations: ClassVar[tuple[str, ...]]
     states: ClassVar[int] = 1
     """How many states are carried from step to step, and are outputs beside y."""
+    kept: ClassVar[int] = 2
+    """How many residuals there are."""
 
     activation_alpha: tuple[float, ...]
     activation_beta: tuple[float, ...]
@@ -75,9 +82,10 @@ class Recurrent(Op):
     direction: str
     hidden_size: int
     layout: int
+    residuals: bool
 
     def n_outputs(self) -> int:
-        return 1 + self.states
+        return 1 + self.states + (self.kept if self.residuals else 0)
 
     @property
     def directions(self) -> int:
@@ -138,12 +146,12 @@ class Recurrent(Op):
         hidden = self.hidden_size or _dim(r, 2)
         dtype = x.dtype  # type: ignore[union-attr]
         if steps is None or batch is None or hidden is None:
-            return tuple(TensorType(dtype, None) for _ in range(1 + self.states))
-        count, rows = self.directions, self.gates * hidden
+            return tuple(TensorType(dtype, None) for _ in range(self.n_outputs()))
+        count, weights = self.directions, self.gates * hidden
         features = _dim(x, 2)
-        _agree("w", w, (count, rows, features))
-        _agree("r", r, (count, rows, hidden))
-        _agree("b", b, (count, 2 * rows))
+        _agree("w", w, (count, weights, features))
+        _agree("r", r, (count, weights, hidden))
+        _agree("b", b, (count, 2 * weights))
         _agree("sequence_lens", lengths, (batch,))
         if lengths is not None and lengths.shape is not None:
             batch = merge_dim(batch, lengths.shape[0])
@@ -151,7 +159,20 @@ class Recurrent(Op):
         for value in states:
             _agree("an initial state", value, state)
         y = (batch, steps, count, hidden) if self.layout else (steps, count, batch, hidden)
-        return (TensorType(dtype, y), *(TensorType(dtype, state) for _ in range(self.states)))
+        rows = (batch, steps) if self.layout else (steps, batch)
+        kept = [(count, *rows, width) for width in (self.gates * hidden, *[hidden] * (self.kept - 1))]
+        shapes = (y, *[state] * self.states, *(kept if self.residuals else ()))
+        return tuple(TensorType(dtype, shape) for shape in shapes)
+
+    def with_residuals(self: R, *inputs: Value | None) -> R:
+        return replace(self, residuals=True)  # type: ignore[type-var]
+
+    def grad(
+        self, op: Builder, inputs: Sequence[Value | None], outputs: Sequence[Value], grads: Sequence[Value | None]
+    ) -> Sequence[Value | None]:
+        from aicore.ops.recurrent_grad import gradients_of_layer  # which knows the layers
+
+        return gradients_of_layer(op, self, inputs, outputs, grads)
 
     def cost(self, *inputs: Value | None) -> tuple[Dim, Dim]:
         types = self.infer(*inputs)
@@ -180,6 +201,9 @@ class Recurrent(Op):
         )
         others = ("Affine", "ThresholdedRelu", "Elu", "Softsign", "Softplus", "Relu")[: 2 * count]
         yield _sample(cls, rng, "other activations", {"activations": others, "direction": "bidirectional"}, full=True)
+        for direction, layout in (("forward", 0), ("reverse", 1), ("bidirectional", 0)):
+            fields = {"direction": direction, "layout": layout, "residuals": True}
+            yield _sample(cls, rng, f"{direction}, layout {layout}, residuals", fields, full=direction != "forward")
 
 
 @op_class
@@ -193,6 +217,7 @@ class RNN(Recurrent):
     direction: str = "forward"
     hidden_size: int = 0
     layout: int = 0
+    residuals: bool = False
 
     gates = 1
     default_activations = ("Tanh",)
@@ -216,7 +241,9 @@ class RNN(Recurrent):
 class GRU(Recurrent):
     """The gated recurrent unit, gates in the order update, reset, hidden.
 
-    `linear_before_reset` applies the reset gate to h r' + b instead of to h. Source: ONNX GRU-22; see Recurrent.
+    `linear_before_reset` applies the reset gate to h r' + b instead of to h. The last residual, (D, A, B, H), is what
+    the product for the hidden gate is made of: h r' + b then, or else h scaled by the reset gate.
+    Source: ONNX GRU-22; see Recurrent.
     """
 
     activation_alpha: tuple[float, ...] = ()
@@ -227,9 +254,11 @@ class GRU(Recurrent):
     hidden_size: int = 0
     layout: int = 0
     linear_before_reset: int = 0
+    residuals: bool = False
 
     gates = 3
     default_activations = ("Sigmoid", "Tanh")
+    kept = 3
 
     def resolve(self, *operands: Value | None) -> GRU:
         return self.checked(*operands[2:3])
@@ -251,6 +280,7 @@ class GRU(Recurrent):
         fields = {"linear_before_reset": 1, "direction": "bidirectional"}
         yield _sample(cls, rng, "linear_before_reset", fields)
         yield _sample(cls, rng, "linear_before_reset, all operands", fields, full=True)
+        yield _sample(cls, rng, "linear_before_reset, residuals", {**fields, "residuals": True}, full=True)
 
 
 @op_class
@@ -258,7 +288,8 @@ class LSTM(Recurrent):
     """The long short-term memory layer, gates in the order input, output, forget, cell.
 
     More operands: initial_c, like initial_h, and the peepholes p (D, 3*H) of input, output and forget gate. More
-    outputs: y_c, like y_h. `input_forget` makes the forget gate 1 - input gate. Source: ONNX LSTM-22; see Recurrent.
+    outputs: y_c, like y_h. `input_forget` makes the forget gate 1 - input gate. The last residual, (D, A, B, H), is the
+    cell state before the step, and gates include what peepholes add. Source: ONNX LSTM-22; see Recurrent.
     """
 
     activation_alpha: tuple[float, ...] = ()
@@ -269,10 +300,12 @@ class LSTM(Recurrent):
     hidden_size: int = 0
     input_forget: int = 0
     layout: int = 0
+    residuals: bool = False
 
     gates = 4
     default_activations = ("Sigmoid", "Tanh", "Tanh")
     states = 2
+    kept = 3
 
     def resolve(self, *operands: Value | None) -> LSTM:
         return self.checked(*operands[2:3])
@@ -300,6 +333,9 @@ class LSTM(Recurrent):
         yield from super().samples(rng)
         yield _sample(cls, rng, "input_forget", {"input_forget": 1})
         yield _sample(cls, rng, "input_forget, all operands", {"input_forget": 1, "clip": 0.5}, full=True)
+        yield _sample(
+            cls, rng, "input_forget, residuals", {"input_forget": 1, "clip": 0.5, "residuals": True}, full=True
+        )
 
 
 def _canonical_name(name: str) -> str:

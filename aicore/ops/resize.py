@@ -10,13 +10,15 @@ from typing import ClassVar
 
 import numpy as np
 
-from aicore.errors import InferenceError
+from aicore.errors import InferenceError, UnsupportedError
 from aicore.ir.attributes import op_class
+from aicore.ir.builder import Builder
 from aicore.ir.dims import Dim, Shape, unknown
 from aicore.ir.op import Op, Sample, Types, moved_bytes
 from aicore.ir.types import TensorType
 from aicore.ir.value import Value
 from aicore.ops.base import Simple, ensure, normalize_axes, shape_text
+from aicore.ops.gradients import Given, Gradients, dim_of, numbers
 from aicore.ops.sizes import as_ints, need_vector, unknown_shape
 
 MODES = ("nearest", "linear", "cubic")
@@ -134,6 +136,42 @@ class Resize(Simple):
         extents = crop_extents(self.roi, len(dims)) if crops else (1.0,) * len(dims)
         return tuple(scaled_dim(d, s, e) for d, s, e in zip(dims, self.scales, extents, strict=True))
 
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        """Back along each axis by the transpose of its weights, which are what Resize makes of the identity matrix."""
+        x, g = inputs[0], grads[0]
+        if x.rank is None:
+            raise UnsupportedError(f"the gradient of Resize needs to know the rank of %{x.name}")
+        if self.keep_aspect_ratio_policy != "stretch":
+            raise UnsupportedError(f"there is no gradient for keep_aspect_ratio_policy {self.keep_aspect_ratio_policy}")
+        for i, axis in enumerate(self.axes_of(x.rank)):
+            if not self._keeps(i, x.shape[axis]):
+                g = _product_along(op, g, self._weights(op, i, dim_of(op, x, axis), inputs), axis)
+        return (g,)
+
+    def _keeps(self, i: int, dim: Dim) -> bool:
+        """Whether the axis is known to stay as it is."""
+        same = (self.scales is not None and self.scales[i] == 1) or (self.sizes is not None and self.sizes[i] == dim)
+        return same and self.coordinate_transformation_mode != "tf_crop_and_resize"
+
+    def _weights(self, op: Builder, i: int, dim: Value, inputs: Given) -> Value:
+        """(resized elements, elements) of the i-th axis."""
+        x, *operands = (*inputs, None, None, None)[:4]
+        roi, scales, sizes = (None if v is None else op.Slice(v, numbers(op, i), numbers(op, i + 1)) for v in operands)
+        if operands[0] is not None:
+            count = len(self.axes_of(x.rank))
+            end = op.Slice(operands[0], numbers(op, count + i), numbers(op, count + i + 1))
+            roi = op.Concat(roi, end, axis=0)
+        alone = replace(
+            self,
+            axes=(0,),
+            extrapolation_value=0.0,
+            roi=None if self.roi is None else (self.roi[i], self.roi[len(self.roi) // 2 + i]),
+            scales=None if self.scales is None else (self.scales[i],),
+            sizes=None if self.sizes is None else (self.sizes[i],),
+        )
+        identity = op.EyeLike(op.Expand(op.scalar(0.0, x), op.Concat(dim, dim, axis=0)))
+        return op.apply(alone, identity, roi, scales, sizes)  # type: ignore[no-any-return]
+
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
         x = rng.normal(size=(1, 2, 4, 5)).astype(np.float32)
@@ -201,3 +239,15 @@ def crop_extents(roi: Sequence[float] | None, count: int) -> tuple[float, ...]:
     extents = tuple(float(np.float32(roi[count + i]) - np.float32(roi[i])) for i in range(count))
     ensure(all(e >= 0 for e in extents), f"roi {tuple(roi)} ends before it begins")
     return extents
+
+
+def _product_along(op: Builder, g: Value, weights: Value, axis: int) -> Value:
+    """The sum of g[..., i, ...] * weights[i, j] over i, with j in its place."""
+    rank = g.rank or 0
+    if axis == rank - 1:
+        return op.MatMul(g, weights)  # type: ignore[no-any-return]
+    if axis == rank - 2:
+        return op.MatMul(op.Transpose(weights, perm=(1, 0)), g)  # type: ignore[no-any-return]
+    order = (*range(axis), *range(axis + 1, rank), axis)
+    back = tuple(order.index(i) for i in range(rank))
+    return op.Transpose(op.MatMul(op.Transpose(g, perm=order), weights), perm=back)  # type: ignore[no-any-return]

@@ -8,13 +8,16 @@ from typing import ClassVar
 
 import numpy as np
 
+from aicore.errors import UnsupportedError
 from aicore.ir.attributes import op_class
+from aicore.ir.builder import Builder
 from aicore.ir.dims import Dim, Shape
 from aicore.ir.op import Op, Sample, Types, moved_bytes
 from aicore.ir.types import TensorType
 from aicore.ir.value import Value
 from aicore.ops.base import Simple, ensure, need_rank, normalize_axis, same_dim, same_dtype, shape_text, window_dims
 from aicore.ops.gather import need_places
+from aicore.ops.gradients import Given, Gradients, numbers, places, zeros_like
 from aicore.ops.sizes import given, need_indices, need_one_of, need_vector, unknown_shape, vector_length
 
 REDUCTIONS = ("none", "add", "mul", "max", "min")
@@ -53,6 +56,20 @@ class ScatterElements(_Scatter):
             ensure(same, f"indices {shape_text(indices.shape)} and updates {shape_text(updates.shape)} differ")
         return x.type
 
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        """To x where it was not overwritten; to an update where it is the one that counts."""
+        (x, indices, updates), (g,) = inputs, grads
+        taken = op.GatherElements(g, indices, axis=self.axis)
+        if self.reduction == "add":
+            return g, None, taken
+        _need_plain(self.reduction)
+        order = places(op, updates)
+        nobody = op.Expand(numbers(op, -1), op.Shape(x))
+        winner = op.GatherElements(op.ScatterElements(nobody, indices, order, axis=self.axis), indices, axis=self.axis)
+        zero = op.scalar(0.0, g)
+        to_x = op.ScatterElements(g, indices, zeros_like(op, updates), axis=self.axis)
+        return to_x, None, op.Where(op.Equal(winner, order), taken, zero)
+
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
         x = rng.normal(size=(4, 3)).astype(np.float32)
@@ -87,6 +104,19 @@ class ScatterND(_Scatter):
         fits = found is None or (len(found) == len(wanted) and all(map(same_dim, found, wanted)))
         ensure(fits, f"updates {shape_text(found)} want the shape {shape_text(wanted)}")
         return x.type
+
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        """To x where it was not overwritten; to an update where it is the one that counts."""
+        (x, indices, updates), (g,) = inputs, grads
+        taken = op.GatherND(g, indices)
+        if self.reduction == "add":
+            return g, None, taken
+        _need_plain(self.reduction)
+        order = places(op, updates)
+        nobody = op.Expand(numbers(op, -1), op.Shape(x))
+        winner = op.GatherND(op.ScatterND(nobody, indices, order), indices)
+        zero = op.scalar(0.0, g)
+        return op.ScatterND(g, indices, zeros_like(op, updates)), None, op.Where(op.Equal(winner, order), taken, zero)
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
@@ -193,6 +223,11 @@ def _check(reduction: str, x: Value, indices: Value, updates: Value) -> None:
     same_dtype(x, updates)
     ensure(reduction in REDUCTIONS, f"reduction is {reduction!r}, wants one of {', '.join(REDUCTIONS)}")
     ensure(x.rank != 0, f"%{x.name} is a scalar")
+
+
+def _need_plain(reduction: str) -> None:
+    if reduction != "none":
+        raise UnsupportedError(f"there is a gradient for the reductions none and add, not for {reduction!r}")
 
 
 def _product(dims: Sequence[Dim]) -> Dim:

@@ -7,11 +7,13 @@ from collections.abc import Iterable
 import numpy as np
 
 from aicore.ir.attributes import op_class
+from aicore.ir.builder import Builder
 from aicore.ir.dims import unknown
 from aicore.ir.op import Sample, Types
 from aicore.ir.types import TensorType
 from aicore.ir.value import Value
 from aicore.ops.base import ensure, need_rank, normalize_axis
+from aicore.ops.gradients import Given, Gradients, places, put_back
 from aicore.ops.sizes import Movement
 
 
@@ -92,6 +94,10 @@ class Compress(Movement):
         fits = not (isinstance(dim, int) and isinstance(length, int)) or length <= dim
         ensure(fits, f"condition %{condition.name} has {length} elements for an axis of {dim}")
         return TensorType(x.dtype, (*x.shape[:axis], unknown(), *x.shape[axis + 1 :]))
+
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        x, condition = inputs
+        return (put_back(op, x, op.apply(self, places(op, x), condition), grads[0]),)
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:

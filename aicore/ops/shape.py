@@ -10,12 +10,14 @@ import numpy as np
 
 from aicore.errors import InferenceError
 from aicore.ir.attributes import op_class
+from aicore.ir.builder import Builder
 from aicore.ir.dims import Dim, as_expr, unknown
 from aicore.ir.dims import Shape as Dims
 from aicore.ir.op import Op, Sample, Types
 from aicore.ir.types import TensorType
 from aicore.ir.value import Value
 from aicore.ops.base import Simple, ensure, normalize_axes, shape_text
+from aicore.ops.gradients import Given, Gradients, reshape_like
 from aicore.ops.sizes import Relabel, given, kept_content, need_one_of, need_vector, unknown_shape, vector_length
 
 
@@ -76,6 +78,9 @@ class Identity(Relabel):
     def content(self, x: Value) -> Dims | None:
         return kept_content(x, x.type)
 
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        return (grads[0],)
+
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
         for shape in ((2, 3), (), (0, 2)):
@@ -108,6 +113,9 @@ class Reshape(Relabel):
         result = self.infer(x, shape)
         return kept_content(x, result) if isinstance(result, TensorType) else None
 
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        return (reshape_like(op, grads[0], inputs[0]),)
+
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
         x = rng.normal(size=(2, 3, 4)).astype(np.float32)
@@ -133,6 +141,9 @@ class Flatten(Relabel):
         ensure(-rank <= self.axis <= rank, f"axis {self.axis} is out of range for rank {rank}")
         axis = self.axis + rank if self.axis < 0 else self.axis
         return TensorType(x.dtype, (_product(x.shape[:axis]), _product(x.shape[axis:])))
+
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        return (reshape_like(op, grads[0], inputs[0]),)
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
@@ -180,6 +191,9 @@ class Squeeze(Relabel):
         result = self.infer(x, axes)
         return kept_content(x, result) if isinstance(result, TensorType) else None
 
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        return (reshape_like(op, grads[0], inputs[0]),)
+
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
         x = rng.normal(size=(1, 3, 1, 4)).astype(np.float32)
@@ -225,6 +239,9 @@ class Unsqueeze(Relabel):
     def content(self, x: Value, axes: Value | None = None) -> Dims | None:
         result = self.infer(x, axes)
         return kept_content(x, result) if isinstance(result, TensorType) else None
+
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        return (reshape_like(op, grads[0], inputs[0]),)
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:

@@ -8,12 +8,15 @@ from typing import ClassVar
 
 import numpy as np
 
+from aicore.errors import UnsupportedError
 from aicore.ir.attributes import op_class
+from aicore.ir.builder import Builder
 from aicore.ir.dims import Dim, Shape, as_expr, unknown
 from aicore.ir.op import Op, Sample, Types
 from aicore.ir.types import TensorType
 from aicore.ir.value import Value
 from aicore.ops.base import ensure, normalize_axes, same_dtype, shape_text
+from aicore.ops.gradients import Given, Gradients, dim_of, numbers, places, put_back, reshape_like, zeros_like
 from aicore.ops.sizes import (
     Movement,
     as_ints,
@@ -78,10 +81,10 @@ class Slice(Movement):
             return TensorType(x.dtype, unknown_shape(len(x.shape)))
         dims = list(x.shape)
         bounds = (given(self.starts, starts), given(self.ends, ends), self._steps(steps, len(chosen)))
-        for what, numbers in zip(("starts", "ends", "steps"), bounds, strict=True):
-            ensure(numbers is None or len(numbers) == len(chosen), f"{what} and axes differ in length")
+        for what, bound in zip(("starts", "ends", "steps"), bounds, strict=True):
+            ensure(bound is None or len(bound) == len(chosen), f"{what} and axes differ in length")
         for i, axis in enumerate(normalize_axes(chosen, len(x.shape))):
-            start, end, step = (None if numbers is None else numbers[i] for numbers in bounds)
+            start, end, step = (None if bound is None else bound[i] for bound in bounds)
             dims[axis] = sliced_dim(dims[axis], start, end, step)
         return TensorType(x.dtype, tuple(dims))
 
@@ -109,6 +112,15 @@ class Slice(Movement):
 
     def _steps(self, steps: Value | None, count: int) -> Shape | None:
         return (1,) * count if self.steps is None and steps is None else given(self.steps, steps)
+
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        """Zeros where nothing was taken."""
+        x, g = inputs[0], grads[0]
+        if x.rank is not None and self.axes is not None and len(inputs) < 4:
+            steps = self.steps or (1,) * len(self.axes)
+            return (_spread(op, x, g, self.axes, steps, _firsts(op, self, inputs, steps)),)
+        found = op.apply(self, places(op, x), *inputs[1:])  # what is known at the run only goes the way of an index
+        return (put_back(op, x, found, g),)
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
@@ -182,6 +194,21 @@ class Pad(Movement):
         ensure(not needs or dim != 0, f"mode {self.mode} has nothing to repeat in axis {axis}")
         return size
 
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        """What was added is cut off; where it was copies, the gradients of all copies add up. Only zeros were cut."""
+        (x, pads, fill, axes), (g,) = (*inputs, None, None, None)[:4], grads
+        if self.mode != "constant":
+            found = op.apply(self, places(op, x), pads, None, axes)
+            return (put_back(op, x, found, g),)
+        amounts = op.constant(np.array(self.pads, np.int64), "pads") if self.pads is not None else pads
+        chosen = op.constant(np.array(self.axes, np.int64), "axes") if self.axes is not None else axes
+        to_x = op.Pad(g, op.Neg(amounts), None, chosen)
+        if fill is None:
+            return (to_x,)
+        one, zero = op.scalar(1.0, g), op.scalar(0.0, g)
+        added = op.Pad(zeros_like(op, x), amounts, one, chosen)
+        return to_x, None, reshape_like(op, op.ReduceSum(op.Where(op.Greater(added, zero), g, zero), keepdims=0), fill)
+
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
         x = rng.normal(size=(2, 3, 4)).astype(np.float32)
@@ -222,6 +249,15 @@ class CenterCropPad(Movement):
             ensure(not isinstance(size, int) or size >= 0, f"shape {shape_text(sizes)} has a negative dim")
             dims[axis] = size
         return TensorType(x.dtype, tuple(dims))
+
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        """The centre of the result is that of the operand, so that the same op leads back."""
+        x = inputs[0]
+        if x.rank is None:
+            raise UnsupportedError(f"the gradient of CenterCropPad needs to know the rank of %{x.name}")
+        axes = normalize_axes(range(x.rank) if self.axes is None else self.axes, x.rank)
+        sizes = op.Concat(*(dim_of(op, x, axis) for axis in axes), axis=0)
+        return (op.CenterCropPad(grads[0], sizes, axes=axes),)
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
@@ -280,3 +316,46 @@ def _position(bound: Dim, dim: Dim) -> Dim | None:
 
 def _count(field: Sequence[int] | None, operand: Value | None) -> int | None:
     return len(field) if field is not None else vector_length(operand)
+
+
+def _firsts(op: Builder, cut: Slice, inputs: Given, steps: Sequence[int]) -> list[Value]:
+    """The place of the first element taken along each axis, as a vector of one; of no meaning where none is taken."""
+    x, found = inputs[0], []
+    for i, (axis, step) in enumerate(zip(cut.axes or (), steps, strict=True)):
+        if cut.starts is not None:
+            start = numbers(op, max(min(cut.starts[i], FAR), -FAR))
+        else:
+            start = op.Slice(inputs[1], numbers(op, i), numbers(op, i + 1))
+        dim = dim_of(op, x, axis)
+        counted = op.Where(op.Less(start, numbers(op, 0)), op.Add(start, dim), start)
+        last = dim if step > 0 else op.Sub(dim, numbers(op, 1))
+        found.append(op.Min(op.Max(counted, numbers(op, 0)), last))
+    return found
+
+
+def _spread(
+    op: Builder, x: Value, g: Value, axes: Sequence[int], steps: Sequence[int], firsts: Sequence[Value]
+) -> Value:
+    """g with its elements `steps` apart along each axis, from `firsts` on, among zeros of the shape of x."""
+    begins, ends = [], []
+    for axis, step, first in zip(axes, steps, firsts, strict=True):
+        count = dim_of(op, g, axis)
+        stride = numbers(op, abs(step))
+        if step < 0:
+            g = op.Slice(g, starts=(-1,), ends=(-FAR - 1,), axes=(axis,), steps=(-1,))
+            first = op.Add(first, op.Mul(op.Sub(count, numbers(op, 1)), numbers(op, step)))
+        if abs(step) > 1:
+            g = _apart(op, g, axis, abs(step))
+        begins.append(first)
+        ends.append(op.Sub(op.Sub(dim_of(op, x, axis), first), op.Mul(count, stride)))
+    pads = op.Concat(*begins, *ends, axis=0)
+    return op.Pad(g, pads, None, op.constant(np.array(axes, np.int64), "axes"))  # type: ignore[no-any-return]
+
+
+def _apart(op: Builder, g: Value, axis: int, step: int) -> Value:
+    """step - 1 zeros after each element along the axis."""
+    wide = op.Pad(op.Unsqueeze(g, axes=(axis + 1,)), pads=(0, step - 1), axes=(axis + 1,))
+    before = [dim_of(op, g, i) for i in range(axis)]
+    after = [dim_of(op, g, i) for i in range(axis + 1, g.rank or 0)]
+    length = op.Mul(dim_of(op, g, axis), numbers(op, step))
+    return op.Reshape(wide, op.Concat(*before, length, *after, axis=0), allowzero=1)  # type: ignore[no-any-return]

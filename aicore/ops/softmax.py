@@ -9,12 +9,14 @@ from typing import ClassVar
 import numpy as np
 
 from aicore.ir.attributes import op_class
+from aicore.ir.builder import Builder
 from aicore.ir.dims import Dim
 from aicore.ir.dtypes import FLOATS
 from aicore.ir.op import Op, Sample, Types
 from aicore.ir.value import Value
 from aicore.ops._pointwise import SPECIAL, floats
 from aicore.ops.base import Simple, need_dtype, normalize_axis
+from aicore.ops.gradients import Given, Gradients, no_gradient
 
 
 @op_class
@@ -53,12 +55,23 @@ class _AlongAxis(Simple):
 class Softmax(_AlongAxis):
     """exp(x) / sum(exp(x))."""
 
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        (y,), (g,) = outputs, grads
+        shared = op.ReduceSum(op.Mul(g, y), axes=(self.axis,))
+        return (op.Mul(y, op.Sub(g, shared)),)
+
 
 @op_class
 class LogSoftmax(_AlongAxis):
     """x - log(sum(exp(x)))."""
 
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        (y,), (g,) = outputs, grads
+        return (op.Sub(g, op.Mul(op.Exp(y), op.ReduceSum(g, axes=(self.axis,)))),)
+
 
 @op_class
 class Hardmax(_AlongAxis):
     """1 at the first largest element, 0 elsewhere; NaN counts as the largest."""
+
+    grad = no_gradient

@@ -9,13 +9,16 @@ from typing import ClassVar
 import numpy as np
 
 from aicore.ir.attributes import op_class
+from aicore.ir.builder import Builder
 from aicore.ir.dims import Shape, as_expr
 from aicore.ir.dtypes import FLOATS
 from aicore.ir.op import Sample, Types
 from aicore.ir.types import TensorType
 from aicore.ir.value import Value
 from aicore.ops._pointwise import floats
+from aicore.ops._pooling_gradients import of_max_unpool
 from aicore.ops.base import ensure, need_dtype, same_dim, shape_text
+from aicore.ops.gradients import Given, Gradients
 from aicore.ops.sizes import Movement, given, need_indices, need_vector, unknown_shape
 
 
@@ -26,7 +29,8 @@ class MaxUnpool(Movement):
     x and indices are the outputs of a MaxPool with the same fields; each index counts elements of the result, row by
     row, batch and channels included, as the ONNX text says. (The example of the official suite that has an output_shape
     counts in another shape than that.) Without output_shape, a spatial dim is (d - 1) * stride - padding + kernel; with
-    it, pads are ignored. An index that is out of range is an error of the run. Of equal indices the last one counts.
+    it, pads are ignored. An index that is out of range is an error of the run. Of equal indices the last one counts,
+    but each element gets the gradient of its place, as in PyTorch.
     Floating point. Source: ONNX MaxUnpool-22.
     """
 
@@ -75,6 +79,9 @@ class MaxUnpool(Movement):
             found = getattr(op, name)
             ensure(len(found) == wanted, f"{name} {found} has {len(found)} entries, wants {wanted}")
             ensure(all(n >= least for n in found), f"{name} {found} has an entry below {least}")
+
+    def grad(self, op: Builder, inputs: Given, outputs: Given, grads: Given) -> Gradients:
+        return (of_max_unpool(op, inputs[1], grads[0]),)
 
     @classmethod
     def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:

@@ -14,6 +14,7 @@ from aicore.ir import Graph, Value, numpy_dtype
 from aicore.ops.convolution import Conv, ConvTranspose
 from aicore.ops.matmul import Gemm
 from aicore.ops.normalization import BatchNormalization
+from aicore.pages import empty
 from aicore.passes.base import RulePass
 from aicore.records import dataclass
 from aicore.rewrite import Context, Rule, require, rule
@@ -205,4 +206,4 @@ def _scaled(op: Any, linear: Linear, w: Value, factor: Array) -> Value:
         return _constant(op, scaled.reshape(wide.shape), w)
     axis = 1 if isinstance(linear, Gemm) and not linear.transB else 0
     shape = tuple(-1 if i == axis else 1 for i in range(wide.ndim))
-    return _constant(op, wide * factor.reshape(shape), w)
+    return _constant(op, np.multiply(wide, factor.reshape(shape), out=empty(wide.shape, wide.dtype)), w)

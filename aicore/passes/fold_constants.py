@@ -33,6 +33,8 @@ class FoldConstants(Pass):
         if ctx.evaluate is None:
             ctx.note("no constants are folded: no launcher gives an evaluator")
             return graph
+        if not any(map(_reads_constants_alone, graph.nodes)):
+            return graph
         folded = Substitution()
         kept: list[Node] = []
         total = 0.0
@@ -51,7 +53,7 @@ class FoldConstants(Pass):
 
     def _added_bytes(self, node: Node) -> float | None:
         """Bytes by which the results exceed the constants that they replace; None for a node that is not folded."""
-        if any(v is not None and v.constant is None for v in node.inputs):
+        if not _reads_constants_alone(node):
             return None
         if is_random(node.op) or (subgraphs(node.op) and not is_fused(node.op)):
             return None
@@ -71,6 +73,25 @@ class FoldWeights(FoldConstants):
     phase: ClassVar[str] = "fuse"
     after: ClassVar[tuple[str, ...]] = ("fold-batchnorm",)
     before: ClassVar[tuple[str, ...]] = ("recognise-functions", "fuse-linear", "fuse-pointwise")
+
+
+@dataclass(frozen=True)
+class FoldKnown(FoldConstants):
+    """Folds what is known once sizes are, such as one over the number of samples; only what is small and quick.
+
+    What depends on weights alone was folded before.
+    """
+
+    name: ClassVar[str] = "fold-known"
+    after: ClassVar[tuple[str, ...]] = ("fold-shapes",)
+    before: ClassVar[tuple[str, ...]] = ("choose-branches", "remove-identities")
+    max_bytes: int = 1 << 16
+    max_total: int = 1 << 20
+    max_work: int = 1 << 20
+
+
+def _reads_constants_alone(node: Node) -> bool:
+    return all(value is None or value.constant is not None for value in node.inputs)
 
 
 def _evaluate(node: Node, ctx: Context) -> list[Value] | None:

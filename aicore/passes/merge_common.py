@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any, ClassVar
 
-from aicore.ir import Graph, Node, Op, Value
+from aicore.ir import RECOMPUTED, Graph, Node, Op, Value
 from aicore.passes.base import Pass, is_random
 from aicore.passes.substitution import Substitution
 from aicore.records import dataclass
@@ -16,7 +16,8 @@ from aicore.rewrite import Context
 class MergeCommon(Pass):
     """Equal nodes become one. Constants of at most `max_bytes` are compared by content, larger ones by identity.
 
-    Ops that draw random numbers are never merged, nor is control flow that holds one.
+    Ops that draw random numbers are never merged, nor is control flow that holds one, nor what is computed again on
+    purpose so that it need not be kept.
     """
 
     name: ClassVar[str] = "merge-common"
@@ -29,7 +30,8 @@ class MergeCommon(Pass):
         kept: list[Node] = []
         for node in graph.nodes:
             node = merged.node(node)
-            original = node if is_random(node.op) else first.setdefault(self._key(node), node)
+            apart = node.origin.rule == RECOMPUTED or is_random(node.op)
+            original = node if apart else first.setdefault(self._key(node), node)
             if original is node or not ctx.change():
                 kept.append(node)
                 continue

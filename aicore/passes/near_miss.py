@@ -24,6 +24,7 @@ _FATES = {
     "folded": "it is computed from constants alone, and folding makes it one",
     "root": "no op is near it with which the pattern ends",
     "left out": "it would match, but the rule is left out, or changes are limited",
+    "noted": "what the pass says of it",
 }
 
 
@@ -31,7 +32,8 @@ _FATES = {
 class WhyNot(View):
     """The attempt of a rule that got furthest at or around a node.
 
-    kind: what failed: one of `aicore.rewrite.matcher.KINDS`, or `matched`, `gone`, `folded`, `root`, `left out`.
+    kind: what failed: one of `aicore.rewrite.matcher.KINDS`, or `matched`, `gone`, `folded`, `root`, `left out`; or
+        `noted` of a pass without rules, whose notes are the reason.
     reason: in words, naming nodes and values.
     root: the node where the pattern would have ended. score: how many ops of it matched.
     pattern: as its author wrote it, with the part that failed between arrows.
@@ -77,10 +79,13 @@ class WhyNot(View):
 def why_not(trace: PassTrace, rule_name: str, node_name: str) -> WhyNot:
     """Why the rule did not match at the node.
 
+    rule_name: also that of a pass without rules, which says what it noted about the node.
     node_name: of one of its results, with or without `%`, or of the node in the source file.
     Raises ConfigError, with what may have been meant, when there is no such rule or node.
     """
     found = [(step, rule) for step in trace.steps for rule in _rules(step) if rule.name == rule_name]
+    if not found and (noted := [step for step in trace.steps if step.name == rule_name and step.row.notes]):
+        return _noted(noted[0], node_name.removeprefix("%"))
     if not found:
         known = {rule.name for step in trace.steps for rule in _rules(step)}
         raise ConfigError(f"no rule is called {rule_name!r}{_meant(rule_name, known)}")
@@ -90,6 +95,16 @@ def why_not(trace: PassTrace, rule_name: str, node_name: str) -> WhyNot:
         if here:
             return _asked(rule, step, here)
     return _fate(trace, *found[0], name)
+
+
+def _noted(step: PassStep, name: str) -> WhyNot:
+    here = _named(step.before, name)
+    if not here:
+        known = {name for graph in _graphs(step.before) for node in graph.nodes for name in _names(node)}
+        raise ConfigError(f"no node is called {name!r}{_meant(name, known)}")
+    node = here[0][1]
+    notes = [note for note in step.row.notes if note.startswith(f"{node} ")]
+    return WhyNot(step.name, str(node), step.name, "noted", "; ".join(notes) or "nothing")
 
 
 def _rules(step: PassStep) -> tuple[Rule, ...]:

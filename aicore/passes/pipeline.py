@@ -9,7 +9,7 @@ from aicore.passes.cancel_transposes import CancelTransposes, RelabelTransposes
 from aicore.passes.choose_branches import ChooseBranches
 from aicore.passes.decompose_unsupported import DecomposeUnsupported
 from aicore.passes.fold_batchnorm import FoldBatchnorm
-from aicore.passes.fold_constants import FoldConstants, FoldWeights
+from aicore.passes.fold_constants import FoldConstants, FoldKnown, FoldWeights
 from aicore.passes.fold_shapes import FoldShapes
 from aicore.passes.fuse_attention import FuseAttention
 from aicore.passes.fuse_linear import FuseLinear
@@ -20,6 +20,7 @@ from aicore.passes.merge_common import MergeCommon
 from aicore.passes.place_channels_last import PlaceChannelsLast
 from aicore.passes.read_views import ReadViews
 from aicore.passes.recognise_functions import RecogniseFunctions
+from aicore.passes.reduce_sums import ReduceSums
 from aicore.passes.remove_dead import RemoveDead
 from aicore.passes.remove_identities import RemoveIdentities
 from aicore.passes.simplify_arithmetic import SimplifyArithmetic
@@ -62,6 +63,7 @@ def specialise_passes() -> tuple[Pass, ...]:
     return order_passes(
         (
             FoldShapes(),
+            FoldKnown(),
             ChooseBranches(),
             RemoveIdentities(),
             ReadViews(),
@@ -74,4 +76,4 @@ def specialise_passes() -> tuple[Pass, ...]:
 
 def required_passes() -> tuple[Pass, ...]:
     """Without these a program may not run at all; they remain when nothing is to be optimised."""
-    return (DecomposeUnsupported(),)
+    return (ReduceSums(), DecomposeUnsupported())

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from aicore.ir import Builder, Graph, Node, Op, Origin, TensorType, Value, as_tuple, constant_value, substitute, symbols
-from aicore.ops.layout import FOLLOWERS, ChannelsLast, channels_first, images_of, knows_channels
+from aicore.ops.layout import FOLLOWERS, ChannelsLast, channels_first, image_results_of, images_of, knows_channels
 from aicore.ops.movement import Transpose
 from aicore.ops.shape import Reshape, Shape
 from aicore.passes._islands import Islands
@@ -107,7 +107,7 @@ class _Walk:
     def _as_image_op(self, node: Node) -> bool:
         """Whether the node went channels-last because its op knows channels."""
         x = node.inputs[0] if node.inputs else None
-        if not knows_channels(node.op) or x is None or x.rank is None or len(node.outputs) > 1:
+        if not knows_channels(node.op) or x is None or x.rank is None:
             return False
         perm, images = channels_first(x.rank), images_of(node.op)
         values = [v for i, v in enumerate(node.inputs) if i in images and v is not None]
@@ -120,7 +120,9 @@ class _Walk:
         types = [v and (_moved_type(v.type, perm) if i in images else v.type) for i, v in enumerate(node.inputs)]
         if self._supports(op, *types) is not None or not self._may_change():
             return False
-        self._emit(node, op, [i in images for i in range(len(node.inputs))], perm, perm)
+        results = image_results_of(node.op)
+        perms = [perm if i in results else tuple(range(v.rank or 0)) for i, v in enumerate(node.outputs)]
+        self._emit(node, op, [i in images for i in range(len(node.inputs))], perm, perms)
         if not follows:
             gain = sum(_elements(v.type) for v in (*values, node.outputs[0]))
             self.islands.gain(node.outputs[0], gain)
@@ -146,7 +148,7 @@ class _Walk:
         saved = sum(self._cost(v, self._stored[v][1]) for v in stored if v not in self._plain)
         if sum(self._cost_of_storing(v, perm) for v in operands) > saved or not self._may_change():
             return False
-        self._emit(node, found[0], moves, perm, found[1])
+        self._emit(node, found[0], moves, perm, [found[1]] * len(node.outputs))
         return True
 
     def _transpose(self, node: Node, op: Transpose) -> bool:
@@ -186,8 +188,8 @@ class _Walk:
         self.changes += allowed
         return allowed
 
-    def _emit(self, node: Node, op: Op, moves: list[bool], perm: Perm, result: Perm) -> None:
-        """The op on operands stored with one permutation; results are stored with another."""
+    def _emit(self, node: Node, op: Op, moves: list[bool], perm: Perm, results: Sequence[Perm]) -> None:
+        """The op on operands stored with one permutation; each result is stored with its own."""
         operands = []
         inputs = node.inputs[:1] if isinstance(op, Reshape) else node.inputs  # it holds the dims itself
         for value, moved in zip(inputs, moves, strict=False):
@@ -197,7 +199,8 @@ class _Walk:
             operands.append(self._stored_as(value, perm))
             if value.constant is None and value.rank:
                 self.islands.join(node.outputs[0], value)
-        for old, new in zip(node.outputs, as_tuple(self._apply(node, op, operands)), strict=True):
+        made = as_tuple(self._apply(node, op, operands))
+        for old, new, result in zip(node.outputs, made, results, strict=True):
             self.islands.join(node.outputs[0], old)
             if is_identity(result):
                 self._plain[old] = new

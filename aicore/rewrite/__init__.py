@@ -3,6 +3,7 @@
 from aicore.rewrite.context import Context, NearMiss
 from aicore.rewrite.driver import RuleBuilder, explain, rewrite, try_at
 from aicore.rewrite.pattern import PatternNamespace
+from aicore.rewrite.races import Race, RaceResult
 from aicore.rewrite.rule import NoMatch, Rule, fuse, require, rule
 
 __all__ = [
@@ -10,6 +11,8 @@ __all__ = [
     "NearMiss",
     "NoMatch",
     "PatternNamespace",
+    "Race",
+    "RaceResult",
     "Rule",
     "RuleBuilder",
     "explain",

@@ -9,6 +9,7 @@ from typing import Any
 
 from aicore.ir import Node, Value
 from aicore.records import dataclass
+from aicore.rewrite.races import Judge, nobody_measured
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class Context:
     supports: `(op, *types)` -> None, or why the target has no kernel for it.
     seconds: `(op, *types, constant=indices)` -> how long the target's best kernel takes, measured or estimated; None
         where neither is known. constant: operands whose numbers are known.
+    race: the results of races between ways to compute something, as far as they were, or are now, measured.
     device: kind of the target, such as `cpu`; empty when it is not known.
     evaluate: `(op, *arrays)` -> array or tuple of arrays, by reference kernels; None when no launcher is at hand.
     budget: how many changes may be made, those of required passes aside; bisect lowers it.
@@ -63,10 +65,13 @@ class Context:
     notes: what a pass says about work that it left out.
     misses: the attempt of each rule that got furthest.
     absent: an op that a rule needs and that a graph had nowhere, by rule.
+    verdicts: the way that was taken, by what there were several ways for: the name of a value, or a text.
+    is_open: a verdict was given while sizes are open, and may be another one once they are known.
     """
 
     supports: Callable[..., str | None] = _anything
     seconds: Callable[..., float | None] = _unknown
+    race: Judge = nobody_measured
     device: str = ""
     evaluate: Callable[..., Any] | None = None
     budget: float = math.inf
@@ -80,11 +85,13 @@ class Context:
     notes: list[str] = field(default_factory=list)
     misses: dict[str, NearMiss] = field(default_factory=dict)
     absent: dict[str, str] = field(default_factory=dict)
+    verdicts: dict[str, str] = field(default_factory=dict)
+    is_open: bool = False
     current_pass: str = ""
 
     def anew(self, **options: Any) -> Context:
         """A context that is told the same of the target, leaves out the same rules, and has seen nothing yet."""
-        told = {name: getattr(self, name) for name in ("supports", "evaluate", "seconds", "device", "off")}
+        told = {name: getattr(self, name) for name in ("supports", "evaluate", "seconds", "race", "device", "off")}
         return Context(**{**told, **options})
 
     def change(self, rule: str = "") -> bool:

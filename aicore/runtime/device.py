@@ -77,11 +77,14 @@ class SharesMemory(Protocol):
     def queued(self, tensor: TensorType, stream: int) -> Any:
         """An uninitialised array that work on `stream` is going to fill: whoever reads it waits for that."""
 
+    def write(self, target: Any, source: np.ndarray[Any, Any]) -> None:
+        """Copy from the host into an array of this device, of the same type, after all that is queued by default."""
+
     def overwrite(self, target: Any, source: Any, stream: int) -> None:
         """Copy between two arrays of this device and of one type, on the stream."""
 
-    def overlap(self, one: Any, other: Any) -> bool:
-        """Whether two arrays of this device share memory."""
+    def span(self, array: Any) -> tuple[int, int]:
+        """Addresses of the first byte of an array of this device, and of what comes after the last."""
 
     def finish(self, stream: int) -> None:
         """Wait for all that is queued on the stream."""

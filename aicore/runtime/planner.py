@@ -21,6 +21,9 @@ from aicore.runtime.threads import thread_count
 _GROWTH = 1.05
 """How much larger the arena may be where Concats need no copy, over that of a plan in which they copy."""
 
+_SMALL = 16 << 20
+"""Bytes of an arena that are not worth a second plan."""
+
 
 @dataclass(frozen=True)
 class MemoryOptions:
@@ -57,7 +60,8 @@ def make_plan(
     blocks = draft.blocks()
     if joins.parts:
         least = lower_bound(list(blocks.values()))
-        if least > _busiest_step(draft, outputs) * _GROWTH:  # else no plan can be so much smaller
+        # Else no plan can be so much smaller.
+        if least > _SMALL and least > _busiest_step(draft, outputs) * _GROWTH:
             reason = f"copies: else a run would need at least {size_text(least)}"
             copying = _drafted(nodes, inputs, outputs, selections, _Draft(True, joins.without(reason), asked))
             others = copying.blocks()

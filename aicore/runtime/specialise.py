@@ -141,9 +141,15 @@ class Specialised:
         return [slots[i] for i in self._results]
 
     @property
-    def alone(self) -> Executable | None:
-        """The executable, if it takes exactly the graph's inputs in order, and makes all results."""
-        return None if self._alone is None or self._alone.reads != self._inputs else self._alone.executable
+    def alone(self) -> tuple[Executable, tuple[int, ...]] | None:
+        """The executable that makes all results from arrays at home, if there is one, and nothing has to be moved.
+
+        With it, for each array that it takes, the number of the graph's input: in the order of its plan, and without
+        inputs that nothing reads.
+        """
+        if self._alone is None or not set(self._alone.reads) <= set(self._inputs):
+            return None
+        return self._alone.executable, tuple(self._inputs.index(slot) for slot in self._alone.reads)
 
     def release(self) -> None:
         """Give back memory that no run is using, that of bodies of loops and branches too."""

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from aicore.testing.cases import Case, conformance_cases
     from aicore.testing.check import check_case, expected_of
     from aicore.testing.faults import Fault, check_model
+    from aicore.testing.gradients import GradientVerdict, check_gradient
     from aicore.testing.outcomes import Outcome, Score, Verdict
     from aicore.testing.reference import Reference
     from aicore.testing.repro import Replay, replay
@@ -23,6 +24,7 @@ _HOMES = {
     "Case": "cases",
     "ConformanceSuite": "suite",
     "Fault": "faults",
+    "GradientVerdict": "gradients",
     "Outcome": "outcomes",
     "Reference": "reference",
     "Replay": "repro",
@@ -32,6 +34,7 @@ _HOMES = {
     "Verdict": "outcomes",
     "conformance_cases": "cases",
     "check_case": "check",
+    "check_gradient": "gradients",
     "check_model": "faults",
     "expected_of": "check",
     "replay": "repro",
@@ -42,6 +45,7 @@ __all__ = [
     "Case",
     "ConformanceSuite",
     "Fault",
+    "GradientVerdict",
     "Outcome",
     "Reference",
     "Replay",
@@ -50,6 +54,7 @@ __all__ = [
     "Tolerance",
     "Verdict",
     "check_case",
+    "check_gradient",
     "check_model",
     "conformance_cases",
     "expected_of",

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from aicore.errors import PluginError
-from aicore.ir import Builder, Op, as_tuple, dtype_name
+from aicore.ir import Builder, Graph, Op, as_tuple, dtype_name
 from aicore.kernels import REFERENCE, KernelTable
 from aicore.numerics import Expected, expect, widest
 from aicore.plugins import PluginRegistry
 from aicore.runtime import ReferenceEvaluator, is_control_flow
 from aicore.testing.registries import RestrictedRegistry
+
+if TYPE_CHECKING:
+    from aicore.program import Program
 
 Array = np.ndarray[Any, Any]
 Operands: TypeAlias = "Sequence[Array | None]"
@@ -42,17 +45,24 @@ class Reference:
         """The op's results in the operands' own types."""
         if not is_control_flow(op):
             return self._evaluate(op, *operands)
-        from aicore.api import compile  # noqa: A004  # only this needs a program
-
         builder = Builder()
         inputs = [
             None if a is None else builder.input(f"x{i}", dtype_name(a.dtype), a.shape) for i, a in enumerate(operands)
         ]
         outputs = as_tuple(builder.apply(op, *inputs))
         graph = builder.graph([v for v in inputs if v is not None], {str(i): v for i, v in enumerate(outputs)})
-        program = compile(graph, "cpu", fallback="error", optimize=False, registry=self._registry)
-        results = program.run({v.name: a for v, a in zip(inputs, operands, strict=True) if v is not None})
+        results = self.run(graph, {v.name: a for v, a in zip(inputs, operands, strict=True) if v is not None})
         return tuple(results.values())
+
+    def run(self, graph: Graph, feeds: Mapping[str, Array | None]) -> dict[str, Array]:
+        """The outputs of a graph as it is: no pass changes it, and only reference kernels run."""
+        return self.program(graph).run(feeds)
+
+    def program(self, graph: Graph) -> Program:
+        """The graph as it is, on the reference kernels, to be run often."""
+        from aicore.api import compile  # noqa: A004  # only this needs a program
+
+        return compile(graph, "cpu", fallback="error", optimize=False, registry=self._registry)
 
     def wide(self, op: Op, *operands: Array | None) -> tuple[Array, ...]:
         """The op's results with floats in float64, or in types of its own where it takes no float64."""

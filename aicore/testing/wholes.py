@@ -55,8 +55,8 @@ class Whole:
         Raises AicoreError where a node has no reference kernel.
         """
         want = wide_outputs(graph, feeds, reference, progress)
-        own = _outputs(graph, own_values(graph, feeds, reference))
-        allowed = {name: _allowed(value.dtype, want[name], own[name]) for name, value in graph.outputs}
+        own = values_of_outputs(graph, own_values(graph, feeds, reference))
+        allowed = {name: allowed_error(value.dtype, want[name], own[name]) for name, value in graph.outputs}
         return cls(graph, feeds, want, allowed)
 
     def compare(self, outputs: Mapping[str, Array]) -> Difference:
@@ -119,7 +119,7 @@ def wide_outputs(
     graph: Graph, feeds: Feeds, reference: Reference, progress: Progress | None = None
 ) -> dict[str, Array]:
     """The graph's outputs by reference kernels, floats in float64 as far as the ops allow it."""
-    return _outputs(graph, wide_values(graph, feeds, reference, progress))
+    return values_of_outputs(graph, wide_values(graph, feeds, reference, progress))
 
 
 def wide_values(
@@ -179,7 +179,8 @@ def _values(
     return known
 
 
-def _outputs(graph: Graph, known: Mapping[Value, Array]) -> dict[str, Array]:
+def values_of_outputs(graph: Graph, known: Mapping[Value, Array]) -> dict[str, Array]:
+    """By output, of the arrays of all values."""
     return {name: known[v] if v.constant is None else v.constant.array for name, v in graph.outputs}
 
 
@@ -189,7 +190,11 @@ def _operand(value: Value | None, known: Mapping[Value, Array]) -> Array | None:
     return known[value] if value.constant is None else value.constant.array
 
 
-def _allowed(dtype: str, want: Array, own: Array) -> Array:
+def allowed_error(dtype: str, want: Array, own: Array) -> Array:
+    """See `Whole.allowed`; 0 for what is no floating point.
+
+    dtype: of the graph. want, own: what references give in float64, and in the graph's own types.
+    """
     if dtype not in FLOATS or want.shape != own.shape:
         return np.zeros(())
     with np.errstate(all="ignore"):

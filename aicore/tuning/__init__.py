@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from aicore.tuning.exchange import export_records, import_records
     from aicore.tuning.graphs import GraphRecords, considered_passes, fingerprint
     from aicore.tuning.paired import Comparison, compare_runs, comparison, median_sequence
+    from aicore.tuning.races import Raced, Racer
     from aicore.tuning.records import Record, RecordError
     from aicore.tuning.store import Row, TuningStore
     from aicore.tuning.tuner import Measure, Outcome, Problem, Tuner
@@ -22,6 +23,8 @@ __all__ = [
     "Measure",
     "Outcome",
     "Problem",
+    "Raced",
+    "Racer",
     "Record",
     "RecordError",
     "Row",
@@ -47,6 +50,8 @@ __getattr__ = lazy_names(  # a process that only looks up times needs none of wh
         "Measure": "aicore.tuning.tuner",
         "Outcome": "aicore.tuning.tuner",
         "Problem": "aicore.tuning.tuner",
+        "Raced": "aicore.tuning.races",
+        "Racer": "aicore.tuning.races",
         "Record": "aicore.tuning.records",
         "RecordError": "aicore.tuning.records",
         "Row": "aicore.tuning.store",

@@ -6,6 +6,7 @@ The file is never trusted: whatever is wrong with it, or with a record in it, is
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sqlite3
 import threading
@@ -24,6 +25,10 @@ _APPLICATION = 0x61696372
 """`aicr`: tells our files from other people's."""
 _WAIT_SECONDS = 30.0
 _MOST_FOREIGN = 16
+
+_log = logging.getLogger("aicore.tuning")
+_said: set[str] = set()
+"""What this process has said of files that keep nothing."""
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS records (
@@ -133,6 +138,15 @@ class TuningStore:
             raise TuningError(text) from error
         self.forget_connection()
         return len(values)
+
+    def keep_or_say(self, rows: Iterable[Row]) -> None:
+        """As `keep`, but a file that cannot be written is told to the user: once in a process, file and reason."""
+        try:
+            self.keep(rows)
+        except TuningError as error:
+            if str(error) not in _said:
+                _said.add(str(error))
+                _log.warning("%s", error)
 
     def rows(self) -> Iterator[Row]:
         """Every sound record. Raises TuningError for a file that cannot be read."""

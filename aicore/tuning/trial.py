@@ -1,4 +1,4 @@
-"""One node with one kernel, run by the device as it would be run in a program, and timed alone."""
+"""One node with one kernel, or a small graph, run by the device as in a program, and timed alone."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from aicore.errors import TuningError
-from aicore.ir import Builder, Node, TensorType, Value, numpy_dtype
+from aicore.ir import Builder, Graph, Node, TensorType, Value, numpy_dtype
 from aicore.kernels import Candidate, Selection
 from aicore.records import dataclass
-from aicore.runtime import Backend, Executable, MemoryOptions, TimesSteps, make_plan
+from aicore.runtime import Backend, Executable, MemoryOptions, TimesSteps, make_plan, only_renames
 from aicore.tuning.repeats import Repeats
 
 Array = np.ndarray[Any, Any]
@@ -19,14 +19,14 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Trial:
-    """An executable in which step `index` is the node; before and after it, copies stand for the rest of a network.
+    """An executable some of whose steps are timed; before and after these, copies stand for the rest of a network.
 
-    So the node's operands and results lie in the arena, as they do in the middle of a program.
+    So operands and results of what is timed lie in the arena, as they do in the middle of a program.
     """
 
     backend: Backend
     executable: Executable
-    index: int
+    steps: Sequence[int]
     inputs: Sequence[Any]
 
     @classmethod
@@ -45,22 +45,44 @@ class Trial:
         selections = {one: backend.select(one) for one in builder.nodes if one is not tried}
         selections[tried] = Selection(candidate.kernel, (candidate,))
         plan = make_plan(backend.name, builder.nodes, inputs, outputs, selections, MemoryOptions(), backend.constants)
-        return cls(backend, backend.launch(plan), index, [backend.device.upload(array) for array in arrays])
+        return cls(backend, backend.launch(plan), (index,), [backend.device.upload(array) for array in arrays])
+
+    @classmethod
+    def of_graph(cls, graph: Graph, arrays: Sequence[Array], backend: Backend) -> Trial:
+        """All nodes of a graph of known sizes, on the kernels that would be chosen for it.
+
+        arrays: for its inputs. Raises AicoreError where the device lacks a kernel, or it cannot be launched.
+        """
+        builder = Builder()
+        inputs = [builder.input(v.name, v.dtype, v.type.static_shape) for v in graph.inputs]
+        known = dict(zip(graph.inputs, [_copied(builder, value) for value in inputs], strict=True))
+        mine = []
+        for node in graph.nodes:
+            operands = tuple(None if v is None else known.get(v, v) for v in node.inputs)
+            mine.append(Node(node.op, operands, node.outputs, node.origin))
+        builder.nodes.extend(mine)
+        outputs = [_copied(builder, known.get(value, value)) for _, value in graph.outputs]
+        selections = {node: backend.select(node) for node in builder.nodes if not only_renames(node)}
+        plan = make_plan(backend.name, builder.nodes, inputs, outputs, selections, MemoryOptions(), backend.constants)
+        steps = [i for i, step in enumerate(plan.steps) if step.node in mine]
+        return cls(backend, backend.launch(plan), steps, [backend.device.upload(array) for array in arrays])
 
     def results(self) -> list[Array]:
         """What the kernel computes."""
         return [self.backend.device.download(array) for array in self.executable.run(self.inputs)]
 
     def seconds(self) -> float:
-        """What the node alone takes: in one run, unless the device has a better way."""
+        """What the steps take: in one run, unless the device has a better way."""
         if isinstance(self.executable, TimesSteps):
-            return self.executable.time_step(self.index)
-        return self.executable.profile(self.inputs)[1][self.index]
+            return sum(self.executable.time_step(i) for i in self.steps)
+        taken = self.executable.profile(self.inputs)[1]
+        return sum(taken[i] for i in self.steps)
 
     def prepare(self) -> None:
         """Whatever timing needs is made now. Raises OutOfMemoryError where there is no room for it."""
         if isinstance(self.executable, TimesSteps):
-            self.executable.time_step(self.index)
+            for i in self.steps:
+                self.executable.time_step(i)
 
 
 def variables(node: Node) -> list[Value]:
@@ -75,6 +97,17 @@ def made_up(node: Node, repeats: Repeats | None = None) -> list[Array]:
     """
     rng = np.random.default_rng(0)
     return [_numbers(value.type, rng, repeats.shape_of_few(value) if repeats else None) for value in variables(node)]
+
+
+def made_up_of(values: Sequence[Value]) -> list[Array]:
+    """Numbers for the inputs of a graph; those of 8-bit integers are of their whole range."""
+    rng = np.random.default_rng(0)
+    return [_codes(v.type, rng) if v.dtype in ("int8", "uint8") else _numbers(v.type, rng, None) for v in values]
+
+
+def _codes(tensor: TensorType, rng: np.random.Generator) -> Array:
+    limits = np.iinfo(numpy_dtype(tensor.dtype))
+    return rng.integers(limits.min, limits.max, tensor.static_shape, endpoint=True).astype(limits.dtype)
 
 
 def _numbers(tensor: TensorType, rng: np.random.Generator, shape: tuple[int, ...] | None) -> Array:

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from aicore.errors import AicoreError, OutOfMemoryError, TuningError
+from aicore.errors import AicoreError, OutOfMemoryError
 from aicore.ir import Graph, Node, Op, walk_graphs
 from aicore.kernels import Candidate
 from aicore.numerics.expected import Evaluate, expect
@@ -25,6 +25,9 @@ from aicore.tuning.records import Record
 from aicore.tuning.repeats import repeats_of
 from aicore.tuning.store import Row, TuningStore
 from aicore.tuning.trial import Trial, made_up, variables
+
+if TYPE_CHECKING:
+    from aicore.tuning.races import Raced
 
 Array = np.ndarray[Any, Any]
 Fault: TypeAlias = Callable[[Sequence[Array]], str]
@@ -78,13 +81,14 @@ class Measure:
 
     budget: seconds for one graph, from the heaviest problem down; what it does not reach keeps its default.
     again: measure also what the store has an answer for.
-    started, finished: are told of the problems, and of what became of each.
+    started, finished: are told of the problems, and of what became of each; raced: of each race between ways.
     """
 
     budget: float = 60.0
     again: bool = False
     started: Callable[[Sequence[Problem]], None] | None = None
     finished: Callable[[Outcome], None] | None = None
+    raced: Callable[[Raced], None] | None = None
 
 
 class Tuner:
@@ -100,17 +104,17 @@ class Tuner:
         self._chooser = chooser
         self._store: TuningStore = chooser.store
         self._evaluate = evaluate
-        self._said = False
+        self._measured: set[str] = set()
 
     def problems(self, graph: Graph, again: bool = False) -> list[Problem]:
         """Problems of a graph of concrete shapes that have more than one kernel, heaviest first.
 
-        again: also those that the store has an answer for.
+        again: also those that the store has an answer for, but not from this tuner.
         """
         found: dict[str, Problem] = {}
         for node in (node for one in walk_graphs(graph) for node in one.nodes):
             problem = self._problem(node)
-            if problem is None or (not again and self._is_known(problem)):
+            if problem is None or problem.text in self._measured or (not again and self._is_known(problem)):
                 continue
             known = found.get(problem.text)
             found[problem.text] = problem if known is None else replace(known, count=known.count + 1)
@@ -131,6 +135,7 @@ class Tuner:
                 break
             outcome = self.measure(problem)
             outcomes.append(outcome)
+            self._measured.add(problem.text)
             if outcome.record is not None:
                 self._keep(problem, outcome.record)
             if how.finished is not None:
@@ -235,12 +240,7 @@ class Tuner:
 
     def _keep(self, problem: Problem, record: Record) -> None:
         self._chooser.add(problem.text, record)
-        try:
-            self._store.keep([Row(self._chooser.device_text, problem.text, record)])
-        except TuningError as error:
-            if not self._said:
-                _log.warning("%s", error)
-            self._said = True
+        self._store.keep_or_say([Row(self._chooser.device_text, problem.text, record)])
 
 
 def _given(node: Node, arrays: Sequence[Array]) -> tuple[Op, list[Array | None], list[str]]:

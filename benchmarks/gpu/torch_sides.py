@@ -54,6 +54,8 @@ class Graph:
     """A function of one tensor captured as a CUDA Graph; `replay` works on the numbers in `x`, and fills `y`.
 
     search: let cuDNN time its convolutions while it warms up, and keep the fastest.
+    The graph does not keep the memory of `x` and of the function's weights; this object does, and `replay`, a bound
+    method, keeps this object.
     """
 
     def __init__(self, function: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor, search: bool = False) -> None:
@@ -64,7 +66,10 @@ class Graph:
             self._graph, self.y = self._capture(function)
         finally:
             torch.backends.cudnn.benchmark = before
-        self.replay: Call = self._graph.replay
+        self._function = function
+
+    def replay(self) -> None:
+        self._graph.replay()
 
     def _capture(self, function: Callable[[torch.Tensor], torch.Tensor]) -> tuple[torch.cuda.CUDAGraph, torch.Tensor]:
         with torch.inference_mode():

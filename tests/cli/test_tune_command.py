@@ -12,6 +12,10 @@ import pytest
 from onnx import parser
 
 from aicore.cli import main, tune_command
+from aicore.cli._inputs import Feed
+from aicore.ir import Builder, Node
+from aicore.ops import activation as ops
+from aicore.tuning import Comparison, Outcome, Problem, Record, Row, TuningStore
 
 MODEL = """<ir_version: 10, opset_import: ["": 21]>
 g (float[n, 8, 12, 12] x) => (float[] y) { a = Relu(x) b = MaxPool<kernel_shape = [3, 3]>(a) y = Softmax(b) }"""
@@ -74,6 +78,26 @@ def test_ctrl_c_after_measuring_shows_what_was_measured(
     report = json.loads(found.out)
     assert (report["finished"], report["run"]) == (False, None)
     assert report["problems"] > 0
+
+
+def test_choices_that_make_the_program_slower_are_taken_back(
+    command_line: Command, model: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    store = TuningStore(tmp_path / "store.sqlite")
+    record = Record("fast", "plain", {"fast": 1e-3, "plain": 2e-3}, (0.5, 0.4, 0.6), "digest")
+    store.keep([Row("device", "this", record), Row("device", "earlier", record)])
+    run = tune_command._Run(Builder().graph([], {}), Feed({}, {}), None, None)
+    run.outcomes = [Outcome(Problem("this", Node(ops.Relu(), (), ()), 1, ()), record)]
+    assert run.withdraw(store) == 1
+    kept = {row.problem: row.record for row in store.rows()}
+    assert (kept["this"].chosen, kept["earlier"].chosen) == ("plain", "fast")
+    assert kept["this"].seconds == record.seconds
+
+    slower = Comparison(1.1, 1.05, 1.15, 20, (1.0, 1.1))
+    monkeypatch.setattr(tune_command._Run, "compare", lambda _: slower)
+    monkeypatch.setattr(tune_command._Run, "withdraw", lambda *_: 3)
+    assert json.loads(command_line("tune", model, "--shape", "n=2", "--json", "--threads", "1").out)["withdrawn"] == 3
+    assert "3 choices are taken back" in command_line("tune", model, "--shape", "n=2", "--threads", "1").out
 
 
 def test_a_table_for_people(command_line: Command, model: str) -> None:

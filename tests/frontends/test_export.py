@@ -65,6 +65,11 @@ def test_every_sample_of_an_onnx_op_comes_back(name: str) -> None:
     for sample in samples:
         if name == "Dropout" and sample.inputs[3:]:  # ONNX draws without a key
             continue
+        if getattr(sample.op, "residuals", False) or (name, getattr(sample.op, "statistics", False)) == (
+            "BatchNormalization",
+            True,
+        ):  # with more outputs than ONNX has, which gradients read
+            continue
         graph, feeds = graph_of(sample)
         made = checked(graph, inference=name not in LOOSE)
         assert made.graph.node[0].op_type == name, sample.note

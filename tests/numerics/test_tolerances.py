@@ -138,3 +138,39 @@ def test_an_op_that_takes_no_float64_is_computed_in_its_own_type(reference: Refe
     found = reference.expected(op, (x, None, scales), ["float32"])
     assert found.wide  # its data can be, although scales must be float32
     assert found.arrays[0].dtype == np.float64
+
+
+def updated(count: int) -> tuple[Op, list[Array]]:
+    """An update of many tensors, and operands for it: every parameter is almost what is subtracted from it."""
+    op = ops.SGDUpdate(count=count, weight_decay=0.5, momentum=0.5)
+    rng = np.random.default_rng(0)
+    p, buffer = (np.float32(rng.uniform(1, 2, (count, 4000))) for _ in range(2))
+    # p - 0.1 (0.5 buf + g + 0.5 p) is about 0
+    g = np.float32(10.0 * p - 0.5 * buffer - 0.5 * p)
+    return op, [np.array(0.1, np.float32), np.array(1), *p, *g, *buffer]
+
+
+@pytest.mark.parametrize("count", [1, 4, 12])
+def test_updates_may_be_off_by_what_is_added_up(count: int, reference: Reference) -> None:
+    """However many tensors there are, and for each element."""
+    op, operands = updated(count)
+    rate, step, *tensors = operands
+    found = reference.expected(op, [rate, step, None, *tensors], ["float32"] * (2 * count))
+    for i in range(count):
+        p, g, buffer = (np.float64(tensors[i + k * count]) for k in range(3))
+        left = p - np.float64(rate) * (0.5 * buffer + g + 0.5 * p)
+        np.testing.assert_allclose(found.arrays[i], left, atol=1e-12)
+        # |p| |1 - 0.05|, 0.1 |g|, 0.1 * 0.5 |buf|, and the rate's |0.1 (0.5 buf + g + 0.5 p)|, which is about |p|.
+        terms = np.abs(left) + 0.95 * p + 0.1 * np.abs(g) + 0.05 * buffer + np.abs(p - left)
+        roundings = 16 + 6
+        np.testing.assert_allclose(found.allowed[i], U32 * np.abs(left) + roundings * U32 * terms, rtol=1e-4)
+
+
+def test_an_error_beyond_what_is_added_up_is_found(reference: Reference) -> None:
+    op, (rate, step, *tensors) = updated(1)
+    expected = reference.expected(op, [rate, step, None, *tensors], ["float32"] * 2)
+    right = [np.asarray(array, np.float32) for array in expected.arrays]
+    assert not expected.fault(right)
+    near, far = (np.asarray(right[0] + error, np.float32) for error in (20 * U32, 1e-4))
+    assert not expected.fault([near, right[1]])
+    assert "should be" in expected.fault([far, right[1]])

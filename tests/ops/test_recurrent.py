@@ -115,3 +115,24 @@ def test_samples_infer(cls: type[Op]) -> None:
     for sample in cls.samples(np.random.default_rng(0)):
         _, outputs = build(sample.op, *(None if a is None else a.shape for a in sample.inputs))
         assert all(v.type.is_static for v in outputs)
+
+
+@pytest.mark.parametrize("layout", [0, 1])
+@pytest.mark.parametrize("cls", LAYERS)
+def test_residuals_have_the_rows_of_x(cls: Any, layout: int) -> None:
+    rows = (4, 5) if layout else (5, 4)
+    _, outputs = build(
+        cls(layout=layout, residuals=True, direction="bidirectional"), (*rows, 2), *weights(cls, count=2)
+    )
+    gates, hidden, *others = (v.shape for v in outputs[1 + cls.states :])
+    assert gates == (2, *rows, cls.gates * 3)
+    assert hidden == (2, *rows, 3)
+    assert others == ([] if cls is RNN else [(2, *rows, 3)])
+
+
+@pytest.mark.parametrize("cls", LAYERS)
+def test_residuals_of_unknown_rank(cls: Any) -> None:
+    builder = Builder()
+    operands = [builder.input(n, "float32", s) for n, s in zip("xwr", (None, *weights(cls)), strict=True)]
+    outputs = builder.apply(cls(residuals=True), *operands)
+    assert [v.shape for v in outputs] == [None] * cls(residuals=True).n_outputs()

@@ -7,7 +7,7 @@ import pytest
 
 from aicore.errors import RuleError
 from aicore.ir import Builder, Graph, Op, Sample, Value, as_tuple, is_fused, verify
-from aicore.ops import CORE
+from aicore.ops import CORE, losses, optimizers
 from aicore.passes import run_passes
 from aicore.passes.decompose_unsupported import DecomposeUnsupported
 from aicore.passes.fuse_attention import FuseAttention
@@ -18,7 +18,10 @@ from aicore.passes.remove_dead import RemoveDead
 from aicore.rewrite import fuse, rewrite
 from tests.passes.graphs import assert_same, context, kinds, lacking, run
 
-FUSED = [cls for cls in CORE.values() if cls.decompose is not Op.decompose]
+TAKEN_APART = [cls for cls in CORE.values() if cls.decompose is not Op.decompose]
+WRITTEN = [cls for cls in TAKEN_APART if cls.__module__ in (losses.__name__, optimizers.__name__)]
+"""Written as one op from the beginning, with inference and cost of their own; no pass forms them."""
+FUSED = [cls for cls in TAKEN_APART if cls not in WRITTEN]
 
 
 def samples(cls: type[Op]) -> list[Sample]:
@@ -46,7 +49,7 @@ def graph_of(sample: Sample, apart: bool) -> tuple[Graph, list[np.ndarray]]:
     return op.graph([v for v in inputs if v is not None], outputs), feeds
 
 
-@pytest.mark.parametrize("cls", FUSED, ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("cls", TAKEN_APART, ids=lambda cls: cls.__name__)
 def test_what_is_derived_agrees_with_the_parts(cls: type[Op]) -> None:
     for sample in samples(cls):
         assert is_fused(sample.op)
@@ -54,11 +57,12 @@ def test_what_is_derived_agrees_with_the_parts(cls: type[Op]) -> None:
         parts, _ = graph_of(sample, apart=True)
         verify(whole)
         for one, two in zip(whole.outputs, parts.outputs, strict=True):
-            assert one[1].type == two[1].type
+            assert one[1].type.agrees(two[1].type)
         for a, b in zip(run(whole, *feeds), run(parts, *feeds), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5, err_msg=sample.note)
         flops, _ = whole.nodes[0].op.cost(*whole.nodes[0].inputs)
-        assert flops == sum(n.op.cost(*n.inputs)[0] for n in parts.nodes)  # type: ignore[misc]
+        if cls in FUSED:
+            assert flops == sum(n.op.cost(*n.inputs)[0] for n in parts.nodes)  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("cls", FUSED, ids=lambda cls: cls.__name__)

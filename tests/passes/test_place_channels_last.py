@@ -165,6 +165,27 @@ def test_a_channel_shuffle_is_one_transpose_of_channels(batch: Any) -> None:
     assert_same(graph, after, x, tolerance=1e-4)
 
 
+def test_a_training_step_has_transposes_at_its_borders_only() -> None:
+    """Ops with several results, of which some are images; a gradient of weights has none."""
+    op = Builder()
+    x, w = op.input("x", "float32", (2, 4, 6, 8)), op.input("w", "float32", (8, 4, 3, 3))
+    scale, bias = op.input("scale", "float32", (8,)), op.input("bias", "float32", (8,))
+    padded: dict[str, Any] = {"kernel_shape": (3, 3), "pads": (1, 1, 1, 1)}
+    y = op.Conv(x, w, **padded)
+    n, mean, _, of_batch, inverse = op.BatchNormalization(y, scale, bias, scale, bias, training_mode=1, statistics=True)
+    p = op.MaxPool(n, kernel_shape=(2, 2), strides=(2, 2))
+    dn = op.MaxPoolGrad(n, op.Mul(p, p), kernel_shape=(2, 2), strides=(2, 2))
+    dy, dscale, _ = op.BatchNormalizationGrad(y, scale, of_batch, inverse, dn)
+    dw, dx = op.ConvWeightGrad(x, dy, **padded), op.ConvTranspose(dy, w, **padded)
+    graph = op.graph([x, w, scale, bias], {"dw": dw, "dx": dx, "dscale": dscale, "mean": mean})
+    found = placed(graph)
+    held = [type(node.op.inner).__name__ for node in found.nodes if isinstance(node.op, ChannelsLast)]
+    wanted = ["Conv", "BatchNormalization", "MaxPool", "MaxPoolGrad", "BatchNormalizationGrad", "ConvWeightGrad"]
+    assert held == [*wanted, "ConvTranspose"]
+    assert kinds(found).count("Transpose") == 2  # of x, and of dx
+    assert_same(graph, found, floats(2, 4, 6, 8), floats(8, 4, 3, 3), floats(8), floats(8))
+
+
 def test_axes_that_are_not_stored_side_by_side_are_put_in_order_first() -> None:
     graph, x = between(lambda op, x: op.Reshape(x, shape=(0, -1)))
     after = placed(graph)

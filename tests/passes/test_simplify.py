@@ -11,9 +11,9 @@ import pytest
 from aicore.ir import Builder, Graph, Op, TensorType, Value, retype, symbol, verify
 from aicore.ops.random import Dropout
 from aicore.ops.shape import Reshape
-from aicore.passes import Pass, run_passes
+from aicore.passes import Pass, run_passes, specialise_passes
 from aicore.passes.cancel_transposes import CancelTransposes
-from aicore.passes.fold_constants import FoldConstants
+from aicore.passes.fold_constants import FoldConstants, FoldKnown
 from aicore.passes.fold_shapes import FoldShapes
 from aicore.passes.merge_common import MergeCommon
 from aicore.passes.remove_dead import RemoveDead
@@ -148,6 +148,44 @@ def test_operands_that_became_constant_move_into_fields_and_refine_types() -> No
     assert len(found.nodes[0].inputs) == 1
     assert found.outputs[0][1].shape == (8, 3)
     verify(found)
+
+
+def shares(count: int | str) -> Graph:
+    """x / count in float32, one number at a time: as the gradient of a mean over a batch has it."""
+    op = Builder()
+    x = op.input("x", "float32", (count,))
+    share = op.Div(op.constant(np.float32(1)), op.Cast(op.Size(x), to="float32"))
+    return op.graph([x], {"y": op.Mul(x, op.Expand(op.Unsqueeze(share, axes=(0,)), op.Shape(x)))})
+
+
+def sized(graph: Graph) -> Graph:
+    return run_passes(graph, specialise_passes(), context())[0]
+
+
+def test_what_sizes_make_known_folds() -> None:
+    graph = shares("N")
+    assert kinds(sized(graph)) == ["Size", "Cast", "Div", "Unsqueeze", "Shape", "Expand", "Mul"]
+    known = retype(graph, [TensorType("float32", (4,))])
+    found = sized(known)
+    assert kinds(found) == ["Mul"]
+    assert_same(known, found, floats(4), tolerance=0)
+
+
+def test_what_sizes_make_known_stays_where_it_is_large() -> None:
+    many = (FoldKnown().max_bytes + 4) // 4
+    found = sized(retype(shares("N"), [TensorType("float32", (many,))]))
+    assert kinds(found) == ["Expand", "Mul"]
+    assert found.nodes[0].inputs[0].constant is not None
+    assert found.nodes[0].inputs[0].constant.array.tolist() == [np.float32(1) / np.float32(many)]
+
+
+def test_a_graph_without_constant_parts_is_not_walked(monkeypatch: pytest.MonkeyPatch) -> None:
+    op = Builder()
+    x = op.input("x", "float32", (3,))
+    graph = op.graph([x], {"y": op.Relu(op.Mul(x, op.constant(floats(3))))})
+    monkeypatch.setattr(FoldConstants, "_added_bytes", lambda *given: pytest.fail("a node was looked at"))
+    found, _ = run_passes(graph, (FoldKnown(),), context())
+    assert found is graph
 
 
 def test_constants_of_other_integer_types_keep_them() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import weakref
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from aicore import ops
-from aicore.errors import AicoreError
+from aicore.errors import AicoreError, RuleError
 from aicore.ir import Builder, Graph, Namespace, Op, Origin, TensorType, Value, print_graph, symbol, unknown, verify
 from aicore.ops.activation import Activation, Clip, LeakyRelu, Relu, Tanh
 from aicore.ops.convolution import Conv
@@ -700,3 +701,19 @@ def test_gemm_and_conv_are_both_linear_in_one_rule() -> None:
     assert_same(graph, found, floats(1, 3, 8, 8), floats(2, 4))
     assert len(run(found, floats(1, 3, 8, 8), floats(2, 4))) == 2
     assert TensorType("float32", (2, 5)) == found.outputs[1][1].type
+
+
+def test_a_near_miss_keeps_nothing_of_the_body_that_refused() -> None:
+    """A traceback would keep its frames alive, and with them versions of the graph."""
+    refused: list[weakref.ref[Any]] = []
+
+    @rule(lambda op, x: op.Relu(x))
+    def never(op: Any, x: Value) -> Value:
+        local = RuleError("stands for a graph")
+        refused.append(weakref.ref(local))
+        require(False, "never", x)
+        return x
+
+    _, ctx = apply(conv_act(), never)
+    assert ctx.why_not("never").startswith("never: 2 ops matched at Relu 'relu', then: never (%conv")
+    assert [found() for found in refused] == [None]

@@ -15,7 +15,8 @@ import aicore
 import aicore.ops as ops
 from aicore.ir import Builder, Graph, Value
 from aicore.program import Program
-from aicore.runtime import Plan
+from aicore.runtime import Plan, planner
+from aicore.runtime.joins import JOINED
 from tests.runtime.test_planner import claims
 
 Array = np.ndarray[Any, Any]
@@ -234,21 +235,28 @@ def test_a_device_that_says_nothing_has_dense_buffers() -> None:
     assert program.plan[0].notes == {}
 
 
-def test_not_at_the_price_of_a_larger_arena() -> None:
+def _late_part(builder: Builder, x: Value) -> Value:
     """Parts that come early keep room for one that comes late, behind tensors that are larger than all of them."""
+    a = named(builder, ops.Relu(), x, name="a")
+    big = builder.apply(ops.Expand((600, 800)), builder.apply(ops.ReduceMax((0, 1)), x))
+    small = builder.apply(ops.ReduceMax((0, 1)), builder.apply(ops.Neg(), big))
+    b = named(builder, ops.Expand((ROWS, 40_000)), small, name="b0")
+    c = named(builder, ops.Concat(1), a, builder.apply(ops.Neg(), b), name="c")
+    return builder.apply(ops.ReduceMax((0, 1)), c)
 
-    def make(builder: Builder, x: Value) -> Value:
-        a = named(builder, ops.Relu(), x, name="a")
-        big = builder.apply(ops.Expand((600, 800)), builder.apply(ops.ReduceMax((0, 1)), x))
-        small = builder.apply(ops.ReduceMax((0, 1)), builder.apply(ops.Neg(), big))
-        b = named(builder, ops.Expand((ROWS, 40_000)), small, name="b0")
-        c = named(builder, ops.Concat(1), a, builder.apply(ops.Neg(), b), name="c")
-        return builder.apply(ops.ReduceMax((0, 1)), c)
 
-    graph = graph_of(make)
-    _, plan = run(graph)
+def test_not_at_the_price_of_a_larger_arena(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planner, "_SMALL", 0)
+    _, plan = run(graph_of(_late_part))
     assert notes(plan)["c"].startswith("copies: else a run would need at least ")
     assert places(plan) == {}
+
+
+def test_a_small_arena_may_be_larger() -> None:
+    _, plan = run(graph_of(_late_part))
+    assert notes(plan)["c"] == JOINED
+    width = (WIDTH + 40_000) * 4
+    assert places(plan) == {"a": (0, width), "neg": (WIDTH * 4, width)}
 
 
 @st.composite

@@ -330,6 +330,20 @@ def test_a_store_that_cannot_be_written_is_said_once_and_used_in_this_process(
     assert "neg_fast" in {step.kernel.name for plan in program.plan for step in plan.steps}
 
 
+def test_a_store_is_said_to_be_unusable_once_for_each_reason(cache: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store = cache / "tuning.sqlite"
+    with caplog.at_level(logging.WARNING):
+        for content in ("something else", "something else", ""):
+            store.unlink(missing_ok=True)
+            store.write_text(content) if content else store.mkdir()
+            program = aicore.compile(
+                graph_of(), "cpu", tune="measure", optimize=False, registry=registry_of(SLOW, FAST)
+            )
+            program.run(X)
+    told = [record.message for record in caplog.records if "cannot keep what was measured" in record.message]
+    assert len(told) == len(set(told)) == 2
+
+
 def test_where_there_is_no_choice_nothing_is_measured() -> None:
     assert negations(tune(registry_of())) == []
 

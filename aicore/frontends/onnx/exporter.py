@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -51,6 +52,7 @@ class _Exporter:
         self._by_buffer: dict[Buffer, str] = {}
         self._initializers: list[TensorProto] = []
         self._domains: set[str] = set()
+        self._node_names: Counter[str] = Counter()
         self._opset = opset
 
     def model(self, graph: Graph) -> ModelProto:
@@ -121,7 +123,7 @@ class _Exporter:
         if op.domain:
             self._domains.add(op.domain)
         names = sorted(node.origin.names())
-        proto.name = names[0] if len(names) == 1 else ""
+        proto.name = self._node_name(names[0]) if len(names) == 1 else ""
         if isinstance(op, If | Loop | Scan):
             self._control_flow(proto, node)
         else:
@@ -132,6 +134,12 @@ class _Exporter:
             self._operands(proto, node, written)
         proto.output.extend(self._names.of(value) for value in node.outputs)
         return proto
+
+    def _node_name(self, name: str) -> str:
+        """The name, numbered where another node has it: onnxruntime refuses to load two nodes of one name."""
+        self._node_names[name] += 1
+        count = self._node_names[name]
+        return name if count == 1 else f"{name}#{count}"
 
     def _operands(self, proto: NodeProto, node: Node, written: Written) -> None:
         operands: list[Value | None] = list(node.inputs)

@@ -49,6 +49,8 @@ def written_fields(node: Node, schema: Signature | None, called: str) -> Written
         value, name = getattr(op, field.name), field.name
         if value is None or name in _NOT_WRITTEN.get(kind, ()) or _is_redundant(node, name):
             continue
+        if value is False and field.default is False and schema is not None and name not in schema.attributes:
+            continue  # a flag that adds something to ONNX's operator, and is off
         if schema is None:
             written.attributes[name] = _attribute(node, name, _type_of(value), value)
         elif name in schema.attributes:

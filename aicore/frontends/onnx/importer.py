@@ -33,6 +33,8 @@ from aicore.ir import Builder, Graph, Op, Origin, TensorType, Value, as_tuple, c
 from aicore.ir.builder import BAD_OPERANDS
 from aicore.ops import CORE
 
+_NO_DATA: Mapping[int, memoryview] = {}
+
 EXPANDED_LIMIT = 100_000
 """Nodes that the functions of one model may become: a few that call each other could fill the memory."""
 
@@ -102,7 +104,7 @@ class Importer:
         return builder.graph(inputs, outputs), scope
 
     def _main_inputs(self, checked: CheckedGraph, scope: Scope) -> list[Value]:
-        self._constants(checked, scope)
+        self._constants(checked, scope, self.model.raw_data)
         inputs = []
         for declared in checked.inputs:
             if declared.name in scope.values:
@@ -115,11 +117,12 @@ class Importer:
             raise ModelError(f"{name!r} cannot be overridden: the model does not list it as an input")
         return inputs
 
-    def _constants(self, checked: CheckedGraph, scope: Scope) -> None:
-        for name, tensor in checked.initializers.items():
+    def _constants(self, checked: CheckedGraph, scope: Scope, raw_data: Mapping[int, memoryview] = _NO_DATA) -> None:
+        for number, (name, tensor) in enumerate(checked.initializers.items()):
             if name in self.overridable and scope.outer is None:
                 continue
-            scope.values[name] = constant_value(to_array(tensor, self.external), name)
+            array = to_array(tensor, self.external, raw_data=raw_data.get(number))
+            scope.values[name] = constant_value(array, name)
 
     def _convert_node(self, node: CheckedNode, scope: Scope, builder: Builder) -> None:
         inputs = [self._operand(node, name, scope) for name in node.inputs]

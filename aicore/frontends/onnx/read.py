@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import mmap
 import os
+from collections.abc import Mapping
+from dataclasses import field
 from pathlib import Path
 from typing import TypeAlias
 
@@ -10,6 +13,7 @@ from google.protobuf.message import DecodeError
 
 from aicore.errors import ModelError, UnsupportedError
 from aicore.frontends.onnx.protos import IR_VERSION, ModelProto, defs
+from aicore.frontends.onnx.raw_data import Content, split_raw_data
 from aicore.frontends.onnx.texts import text
 from aicore.records import dataclass
 
@@ -29,11 +33,13 @@ class ModelFile:
 
     folder: where external data may lie; None when the model did not come from a file.
     opsets: version of each domain that the model imports; the standard one is the empty text.
+    raw_data: those of initializers by their number, where they are not in `proto`.
     """
 
     proto: ModelProto
     folder: Path | None
     opsets: dict[str, int]
+    raw_data: Mapping[int, memoryview] = field(default_factory=dict)
 
 
 def read_model(source: Source) -> ModelFile:
@@ -43,12 +49,12 @@ def read_model(source: Source) -> ModelFile:
     format or of the standard operators that is too old or too new. TypeError for any other kind of source.
     """
     if isinstance(source, ModelProto):
-        return _checked(source, None, "the model")
+        return _checked(source, {}, None, "the model")
     if isinstance(source, bytes | bytearray | memoryview):
-        return _checked(_parse(bytes(source), "the given bytes"), None, "the given bytes")
+        return _checked(*_parse(bytes(source), "the given bytes"), None, "the given bytes")
     if isinstance(source, str | os.PathLike):
         path = Path(source)
-        return _checked(_parse(_content(path), str(path)), path.parent, str(path))
+        return _checked(*_parse(_content(path), str(path)), path.parent, str(path))
     raise TypeError(f"a model is a path, bytes or an onnx.ModelProto, not {type(source).__name__}")
 
 
@@ -57,30 +63,34 @@ def domain_name(domain: str) -> str:
     return "" if domain == "ai.onnx" else domain
 
 
-def _content(path: Path) -> bytes:
+def _content(path: Path) -> Content:
     try:
         if not path.is_file():
             raise ModelError(f"{path}: {'is not a file' if path.exists() else 'there is no such file'}")
-        if path.stat().st_size > SIZE_LIMIT:
+        size = path.stat().st_size
+        if size > SIZE_LIMIT:
             raise ModelError(f"{path}: is larger than a protobuf can be ({SIZE_LIMIT} bytes)")
-        return path.read_bytes()
+        if not size:  # nothing can be mapped
+            return b""
+        with path.open("rb") as file:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         raise ModelError(f"{str(path)!r}: cannot be read: {error}") from error
 
 
-def _parse(content: bytes, what: str) -> ModelProto:
-    if not content:
+def _parse(content: Content, what: str) -> tuple[ModelProto, Mapping[int, memoryview]]:
+    if not len(content):
         raise ModelError(f"{what}: is empty")
     if len(content) > SIZE_LIMIT:
         raise ModelError(f"{what}: is larger than a protobuf can be ({SIZE_LIMIT} bytes)")
     try:
-        model: ModelProto = ModelProto.FromString(content)
-        return model
+        rest, raw_data = split_raw_data(content)
+        return ModelProto.FromString(rest), raw_data
     except (DecodeError, UnicodeDecodeError) as error:
         raise ModelError(f"{what}: is no ONNX model, or is damaged: {error}") from error
 
 
-def _checked(proto: ModelProto, folder: Path | None, what: str) -> ModelFile:
+def _checked(proto: ModelProto, raw_data: Mapping[int, memoryview], folder: Path | None, what: str) -> ModelFile:
     if not proto.HasField("graph"):
         raise ModelError(f"{what}: is no ONNX model: it holds no graph")
     if not proto.HasField("ir_version"):
@@ -90,7 +100,7 @@ def _checked(proto: ModelProto, folder: Path | None, what: str) -> ModelFile:
             f"{what}: IR version {proto.ir_version} is outside {_OLDEST_IR} to {IR_VERSION}, "
             "the versions that this installation of onnx can read"
         )
-    return ModelFile(proto, folder, opset_versions(proto.opset_import, what))
+    return ModelFile(proto, folder, opset_versions(proto.opset_import, what), raw_data)
 
 
 def opset_versions(imports: object, what: str) -> dict[str, int]:

@@ -13,6 +13,7 @@ from aicore.frontends.onnx._elements import NAME_OF, type_text
 from aicore.frontends.onnx.external import ExternalData
 from aicore.frontends.onnx.protos import SparseTensorProto, TensorProto
 from aicore.ir import numpy_dtype
+from aicore.pages import dense_copy
 
 DENSE_LIMIT = 1 << 28
 """Bytes that a sparse tensor may have once it is dense: a few bytes of a file must not ask for all memory."""
@@ -32,10 +33,13 @@ _FIELD_OF = {
 _LISTS = ("float_data", "double_data", "int32_data", "int64_data", "uint64_data", "string_data")
 
 
-def tensor_array(tensor: TensorProto, external: ExternalData, what: str = "") -> np.ndarray[Any, Any]:
+def tensor_array(
+    tensor: TensorProto, external: ExternalData, what: str = "", raw_data: memoryview | None = None
+) -> np.ndarray[Any, Any]:
     """The tensor's numbers, read-only where they can be shared with the file.
 
-    what: how errors call the tensor. Strings give an array of objects.
+    what: how errors call the tensor. raw_data: those of the tensor, where `split_raw_data` emptied them.
+    Strings give an array of objects.
     Raises ModelError when sizes and data disagree, UnsupportedError for an element type that aicore lacks.
     """
     what = what or f"tensor {tensor.name!r}"
@@ -51,7 +55,8 @@ def tensor_array(tensor: TensorProto, external: ExternalData, what: str = "") ->
         raise ModelError(f"{what}: names external data but is not marked as external")
     if tensor.HasField("raw_data"):
         _check_no_lists(tensor, "", what)
-        return _from_bytes(tensor.raw_data, name, shape, what)
+        data = tensor.raw_data if raw_data is None else dense_copy(np.frombuffer(raw_data, np.uint8))
+        return _from_bytes(data, name, shape, what)
     return _from_list(tensor, name, shape, what)
 
 
@@ -129,8 +134,11 @@ def _from_bytes(data: Any, name: str, shape: tuple[int, ...], what: str) -> np.n
         raise ModelError(f"{what}: shape {shape} of {name} needs {wanted} bytes, the file has {given}")
     if name in _FOUR_BITS or name in _TWO_BITS:
         return _reshape(_unpack(np.frombuffer(data, np.uint8), name, size), shape, what)
-    array = np.frombuffer(data, _stored_dtype(name)).astype(numpy_dtype(name), copy=False)
-    return array if len(shape) == 1 else _reshape(array, shape, what)
+    try:
+        array = np.ndarray(shape, _stored_dtype(name), data)
+    except ValueError as error:  # a zero-size tensor with dimensions that no array can have
+        raise ModelError(f"{what}: the shape {shape} is impossible: {error}") from error
+    return array.astype(numpy_dtype(name), copy=False)
 
 
 @cache

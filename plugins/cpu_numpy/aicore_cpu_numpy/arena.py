@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from aicore.ir import numpy_dtype
+from aicore.pages import aligned_bytes
 from aicore.runtime import BufferPlan, Plan, Storage
 
 Array: TypeAlias = np.ndarray[Any, Any]
 Environment: TypeAlias = list["Array | None"]
 """Arrays by buffer, while a run lasts."""
 
-ALIGNMENT = 64
 POISON = 0xFF
 """Repeated, a NaN in every floating-point format, -1 in signed and the largest value in unsigned integers."""
 
@@ -23,9 +22,7 @@ class Arena:
     """Aligned bytes, and `views`: an array for each buffer in the arena and each constant, None for all others."""
 
     def __init__(self, plan: Plan) -> None:
-        memory = np.empty(plan.memory.arena + ALIGNMENT, np.uint8)
-        start = -memory.ctypes.data % ALIGNMENT
-        self.bytes = memory[start : start + plan.memory.arena]
+        self.bytes = aligned_bytes(plan.memory.arena)
         self.views: Environment = [self._view(plan, buffer) for buffer in plan.buffers]
 
     def slice(self, offset: int, nbytes: int) -> Array:
@@ -38,8 +35,7 @@ class Arena:
         if buffer.pitch is not None:
             return self._rows_apart(buffer, buffer.pitch)
         if buffer.storage is Storage.ARENA:
-            flat = self.slice(buffer.offset, buffer.nbytes)
-            return flat.view(numpy_dtype(buffer.type.dtype)).reshape(buffer.type.static_shape)
+            return np.ndarray(buffer.type.static_shape, numpy_dtype(buffer.type.dtype), self.bytes, buffer.offset)
         if buffer.constant is not None:
             array: Array = plan.resident[buffer.constant]
             return array.reshape(buffer.type.static_shape)
@@ -47,11 +43,9 @@ class Arena:
 
     def _rows_apart(self, buffer: BufferPlan, pitch: int) -> Array:
         """A part of each row of another buffer."""
-        dtype, (*outer, width) = numpy_dtype(buffer.type.dtype), buffer.type.static_shape
+        dtype, shape = numpy_dtype(buffer.type.dtype), buffer.type.static_shape
         strides, step = [dtype.itemsize], pitch
-        for dim in reversed(outer):
+        for dim in reversed(shape[:-1]):
             strides.append(step)
             step *= dim
-        nbytes = (math.prod(outer) - 1) * pitch + width * dtype.itemsize
-        flat = self.slice(buffer.offset, nbytes)[: width * dtype.itemsize].view(dtype)
-        return np.lib.stride_tricks.as_strided(flat, buffer.type.static_shape, strides[::-1])
+        return np.ndarray(shape, dtype, self.bytes, buffer.offset, strides[::-1])

@@ -3,14 +3,17 @@
 What a kernel's `bind` returns may have a method `place(*inputs, out=..., workspace=...) -> callable()`. It is called
 once for arrays that are the same in every run, those of an arena, so that views of them are made once; calling the
 bound function itself must do the same as calling what `place` returns.
-Where other arrays are among them, those of the program's inputs and outputs, only the workspace stays the same. It may
-have a method `prepare(workspace) -> callable(*inputs, out=...)` for that, called once for each arena.
+Where other arrays are among them, those of the program's inputs and outputs, only the workspace stays the same. They
+are placed when they come a second time, as those of parameters do that are trained, beside small copies of what is new
+in each run; or the function may have a method `prepare(workspace) -> callable(*inputs, out=...)` for that, called once
+for each arena.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
+import weakref
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import itemgetter
@@ -27,6 +30,10 @@ from aicore_cpu_numpy.arena import POISON, Arena, Array, Environment
 
 _LATE_SIZES = 32
 """Sets of sizes for which a step that learns its sizes at run time keeps what it resolved."""
+
+_CALLER_SETS = 2
+_COPIED_BYTES = 1 << 20
+"""Of an input that is new in each run: to copy so many bytes takes 0.1 ms, and to place a convolution up to 1 ms."""
 
 Call: TypeAlias = Callable[[Environment], Any]
 
@@ -122,6 +129,9 @@ def _writing(bound: BoundStep, arena: Arena) -> Call:
         place = getattr(function, "place", None) or partial(partial, function)
         whole = place(*arrays, out=results[0] if len(results) == 1 else results, **options)
         return lambda _: whole()
+    if hasattr(function, "place") and not hasattr(function, "prepare"):
+        loose = [i for i in dict.fromkeys((*inputs, *outputs)) if i is not None and arena.views[i] is None]
+        return _Remembering(function, options, inputs, outputs, loose)
     if options:
         prepare = getattr(function, "prepare", None)
         function = partial(function, **options) if prepare is None else prepare(**options)
@@ -132,6 +142,83 @@ def _writing(bound: BoundStep, arena: Arena) -> Call:
             return lambda env: function(*pick(env), out=env[output])
         return lambda env: function(*[None if i is None else env[i] for i in inputs], out=env[output])
     return lambda env: function(*[None if i is None else env[i] for i in inputs], out=tuple(env[i] for i in outputs))
+
+
+class _Remembering:
+    """A step on arrays of the program's caller, with the calls for sets of them that come again.
+
+    Parameters that are trained are read from one set of arrays and written to another, which change places. A batch
+    comes in new arrays each time: a small one is copied to where the step has it placed, which takes less.
+    """
+
+    def __init__(
+        self,
+        function: Any,
+        options: dict[str, Any],
+        inputs: Sequence[int | None],
+        outputs: Sequence[int],
+        loose: Sequence[int],
+    ) -> None:
+        self._function, self._options = function, options
+        self._inputs, self._outputs, self._loose = inputs, outputs, loose
+        self._known: OrderedDict[tuple[int, ...], tuple[list[Array], Callable[[], Any]]] = OrderedDict()
+        self._seen: list[deque[weakref.ref[Any]]] = [deque(maxlen=_CALLER_SETS) for _ in loose]
+        self._copies: dict[int, Array] = {}
+        self._new = 0
+
+    def __call__(self, env: Environment) -> Any:
+        arrays: list[Any] = [env[i] for i in self._loose]
+        found = self._known.get(tuple(map(id, arrays)))  # which keeps them: while they live, no others have their ids
+        if found is not None:
+            return found[1]()
+        again = [self._comes_again(seen, array) for seen, array in zip(self._seen, arrays, strict=True)]
+        self._new += not all(again)
+        if all(again):
+            return self._placed(arrays, env)()
+        if self._new > _CALLER_SETS and self._may_copy(arrays, again):
+            return self._placed(self._copied(arrays, again), env)()
+        operands, out = self._arguments(arrays, env)
+        return self._function(*operands, out=out, **self._options)
+
+    def _placed(self, arrays: list[Array], env: Environment) -> Callable[[], Any]:
+        key = tuple(map(id, arrays))
+        found = self._known.get(key)
+        if found is None:
+            operands, out = self._arguments(arrays, env)
+            found = self._known[key] = arrays, self._function.place(*operands, out=out, **self._options)
+            _keep_last(self._known)
+        return found[1]
+
+    def _arguments(self, arrays: Sequence[Array], env: Environment) -> tuple[list[Array | None], Any]:
+        mine = dict(zip(self._loose, arrays, strict=True))
+        results = tuple(mine.get(i, env[i]) for i in self._outputs)
+        operands = [None if i is None else mine.get(i, env[i]) for i in self._inputs]
+        return operands, results[0] if len(results) == 1 else results
+
+    @staticmethod
+    def _comes_again(seen: deque[weakref.ref[Any]], array: Array) -> bool:
+        """What is used once is let go of, so that the caller alone says how long it lives."""
+        if any(ref() is array for ref in seen):
+            return True
+        seen.append(weakref.ref(array))
+        return False
+
+    def _may_copy(self, arrays: Sequence[Array], again: Sequence[bool]) -> bool:
+        new = [(i, array) for i, array, old in zip(self._loose, arrays, again, strict=True) if not old]
+        return all(i not in self._outputs and array.nbytes <= _COPIED_BYTES for i, array in new)
+
+    def _copied(self, arrays: Sequence[Array], again: Sequence[bool]) -> list[Array]:
+        found = list(arrays)
+        for k, (i, array, old) in enumerate(zip(self._loose, arrays, again, strict=True)):
+            if not old:
+                found[k] = self._copies.setdefault(i, np.empty_like(array))
+                np.copyto(found[k], array)
+        return found
+
+
+def _keep_last(sets: OrderedDict[Any, Any]) -> None:
+    if len(sets) > _CALLER_SETS:
+        sets.popitem(last=False)
 
 
 def _returning(bound: BoundStep, arena: Arena) -> Call:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from aicore.collector import collector_at_rest
 from aicore.errors import ExecutionError
 from aicore.ir import numpy_dtype
 from aicore.runtime import Plan, StepTime, Storage, using_threads
@@ -83,7 +84,8 @@ class CpuExecutable:
         try:
             return self._idle.pop()
         except IndexError:
-            return _Lease(self.plan, self._steps)
+            with collector_at_rest():  # views and calls are many, and live on
+                return _Lease(self.plan, self._steps)
 
     def _loop(self, calls: Sequence[Call], environment: Environment) -> None:
         done = 0
@@ -138,7 +140,7 @@ class CpuExecutable:
     def _set(self, environment: Environment, root: int, array: Array) -> None:
         environment[root] = array
         for buffer, shape in self._aliases.get(root, ()):
-            environment[buffer] = array.reshape(shape)
+            environment[buffer] = array if array.shape == shape else array.reshape(shape)
 
     def _failure(self, index: int, environment: Environment, error: BaseException) -> ExecutionError:
         step = self.plan.steps[index]

@@ -53,8 +53,9 @@ def blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     if request.param == "three threads":
         monkeypatch.setattr(_parallel, "PARALLEL", -1.0)
     if request.param != "one block":
-        monkeypatch.setattr(_program, "BLOCK_BYTES", 32)
-        monkeypatch.setattr(pointwise, "_compile_cached", pointwise._compile)
+        for name in ("BLOCK_BYTES", "SHARED_BLOCK_BYTES"):
+            monkeypatch.setattr(_program, name, 32)
+        monkeypatch.setattr(pointwise, "_compile_cached", pointwise._compile_cached.__wrapped__)
         monkeypatch.setattr(_rows, "BLOCK_ELEMENTS", 5)
         monkeypatch.setattr(cast, "BLOCK_ELEMENTS", 5)
     with using_threads(3 if request.param == "three threads" else 1):
@@ -174,11 +175,29 @@ def test_random_regions(reference: Run, case: tuple[Region, list[Array]], block:
         outputs[0] = first
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_program, "BLOCK_BYTES", block)
-        patch.setattr(pointwise, "_compile_cached", pointwise._compile)
+        patch.setattr(pointwise, "_compile_cached", pointwise._compile_cached.__wrapped__)
         assert call(KERNELS["Region-blocked"], op, operands, outputs)
     close(outputs, wanted)
     for before, after in zip(arrays[1:], operands[1:], strict=True):
         np.testing.assert_array_equal(before, after)
+
+
+@pytest.mark.parametrize("other", [0.0, -0.0, 2.0])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.usefixtures("blocks")
+def test_a_choice_of_zero_keeps_bits(other: float, dtype: str) -> None:
+    builder = Builder()
+    x, g = builder.input("x", dtype, (3, 5)), builder.input("g", dtype, (3, 5))
+    zero = builder.constant(np.zeros((), dtype))
+    y = builder.Where(builder.Greater(x, zero), g, builder.constant(np.full((), other, dtype)))
+    op = Region(builder.graph([x, g], {"y": y}))
+    values = np.array([1, -1, 0, np.nan, np.inf] * 3, dtype).reshape(3, 5)
+    taken = np.array([np.nan, np.nan, np.inf, 5, -0.0] * 3, dtype).reshape(3, 5)
+    want = np.array([np.nan, other, other, other, -0.0] * 3, dtype).reshape(3, 5)
+    outputs = [taken.copy()]
+    assert call(KERNELS["Region-blocked"], op, [values, outputs[0]], outputs)
+    np.testing.assert_array_equal(outputs[0], want)
+    np.testing.assert_array_equal(np.signbit(outputs[0][:, 1:]), np.signbit(want[:, 1:]))
 
 
 @pytest.mark.parametrize("threads", [1, 3])

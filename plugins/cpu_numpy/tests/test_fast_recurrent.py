@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aicore.ir import TensorType, symbol
+from aicore.ir import TensorType, Value, symbol
 from aicore.kernels import Kernel
 from aicore.ops.recurrent import ACTIVATION_DEFAULTS, DIRECTIONS, GRU, LSTM, RNN
-from aicore_cpu_numpy.fast import _gates, recurrent
+from aicore.runtime.threads import using_threads
+from aicore_cpu_numpy.fast import _gates, _shares, recurrent
 
 Array = np.ndarray[Any, Any]
 Run = Callable[..., Any]
@@ -57,6 +58,7 @@ def layers(draw: Any) -> tuple[Any, list[Array | None]]:
         "direction": draw(st.sampled_from(sorted(DIRECTIONS))),
         "layout": draw(st.integers(0, 1)),
         "clip": draw(st.sampled_from([None, 0.2, 3.0])),
+        "residuals": draw(st.booleans()),
     }
     count = DIRECTIONS[fields["direction"]]
     if draw(st.booleans()):
@@ -95,13 +97,16 @@ def layers(draw: Any) -> tuple[Any, list[Array | None]]:
 
 
 @settings(max_examples=400, deadline=None)
-@given(layer=layers(), constant=st.booleans())
-def test_every_attribute_and_operand(run_kernel: Run, reference: Run, layer: Any, constant: bool) -> None:
+@given(layer=layers(), constant=st.booleans(), threads=st.integers(1, 3))
+def test_every_attribute_and_operand(run_kernel: Run, reference: Run, layer: Any, constant: bool, threads: int) -> None:
     op, operands = layer
     wanted = reference(op, operands)
-    compare(run_kernel(KERNELS[type(op)], op, operands), wanted, "float64")
-    if constant:
-        compare(with_constant_weights(op, operands), wanted, "float64")
+    with pytest.MonkeyPatch.context() as patch, using_threads(threads):
+        patch.setattr(_shares, "_LEAST", 1)
+        patch.setattr(_shares, "_WORTH", 0.0)
+        compare(run_kernel(KERNELS[type(op)], op, operands), wanted, "float64")
+        if constant:
+            compare(with_constant_weights(op, operands), wanted, "float64")
 
 
 def with_constant_weights(op: Any, operands: list[Array | None], twice: bool = False) -> tuple[Array, ...]:
@@ -111,15 +116,10 @@ def with_constant_weights(op: Any, operands: list[Array | None], twice: bool = F
     constants = [a if i in recurrent.WEIGHTS else None for i, a in enumerate(operands)]
     assert kernel.bind is not None
     assert kernel.workspace is not None
-    x, r = operands[0], operands[2]
-    assert x is not None
-    assert r is not None
     bound: Any = kernel.bind(op, types, constants)
     workspace = np.full(kernel.workspace(op, *types), 255, np.uint8)
-    steps, batch = x.shape[:2] if not op.layout else x.shape[1::-1]
-    state = (batch, op.directions, r.shape[2]) if op.layout else (op.directions, batch, r.shape[2])
-    y = (batch, steps, *state[1:]) if op.layout else (steps, *state)
-    out = tuple(np.full(shape, np.nan, x.dtype) for shape in (y, *[state] * op.states))
+    results = op.infer(*(None if t is None else Value("x", t) for t in types))
+    out = tuple(np.full(t.static_shape, np.nan, t.dtype) for t in results)
     call = bound.place(*operands, out=out, workspace=workspace)
     with np.errstate(all="ignore"):
         call()

@@ -19,7 +19,7 @@ from aicore.ops.convolution import Conv
 from aicore.ops.fused_linear import ConvAct, ConvAdd, ConvAddAct, ScaleActConv
 from aicore.ops.layout import ChannelsLast
 from aicore.runtime import using_threads
-from aicore_cpu_numpy.fast import last_convolution
+from aicore_cpu_numpy.fast import _last_windows, last_convolution
 from aicore_cpu_numpy.fast._last_problem import Problem, as_rows, blocks
 from aicore_cpu_numpy.fast.last_convolution import KERNELS
 
@@ -210,6 +210,25 @@ def test_any_scaled_product(
         patch.setattr(last_convolution, "_made", last_convolution._made.__wrapped__)
         got = compute(found("gemm", ScaleActConv), op, arrays, constant, block=block, split=split)
     np.testing.assert_allclose(got, wanted(reference, op, arrays), 1e-12, 1e-12)
+
+
+@pytest.mark.parametrize("fields", [{}, {"strides": (2, 1)}, {"dilations": (2, 3)}, {"strides": (1, 2)}])
+@pytest.mark.parametrize("constant", [(1,), ()])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_windows_of_one_channel(
+    reference: Run, monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], constant: Sequence[int], threads: int
+) -> None:
+    """They are copied offset by offset, unless they jump along rows."""
+    monkeypatch.setattr(_last_windows, "PARALLEL", 0.0)
+    rng = np.random.default_rng(2)
+    arrays: list[Array | None] = [rng.standard_normal((2, 11, 13, 1)), rng.standard_normal((5, 1, 3, 2))]
+    op = ChannelsLast(Conv(pads=(1, 0, 2, 1), **fields), 4)
+    with using_threads(threads):
+        for block in (1 << 17, 1 << 6):
+            got = compute(found("im2col", Conv), op, arrays, constant, block=block)
+            np.testing.assert_allclose(got, wanted(reference, op, arrays), 1e-12, 1e-12)
+    problem = Problem.of(op.inner, (2, 11, 13, 1), (5, 1, 3, 2), 8)  # type: ignore[arg-type]
+    assert _last_windows.lies_across(problem) is (fields.get("strides") != (1, 2))
 
 
 def test_scaling_by_hand() -> None:

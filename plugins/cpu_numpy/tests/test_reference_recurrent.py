@@ -269,3 +269,42 @@ def test_sigmoid_saturates_without_warnings(reference: Run) -> None:
     one = np.ones((1, 1, 1))
     y, _ = reference(RNN(activations=("Sigmoid",)), [x, one, one * 0])
     np.testing.assert_array_equal(y.ravel(), [0, 1])
+
+
+def layer_with_residuals(cls: type[Any], reference: Run, **fields: Any) -> tuple[Any, ...]:
+    """Three steps of two sequences forwards: initial states, y, gates one by one, and the other residuals."""
+    rng, rows = np.random.default_rng(0), cls.gates * 2
+    x, w, r, b, h = (rng.standard_normal(s) for s in ((3, 2, 4), (1, rows, 4), (1, rows, 2), (1, 2 * rows), (1, 2, 2)))
+    op = cls(residuals=True, **fields)
+    y, *rest = reference(op, [x, w, r, b, None, *[h] * op.states])
+    gates, *others = rest[op.states :]
+    return h, y[:, 0], np.split(gates[0], cls.gates, axis=-1), [other[0] for other in others], r, b
+
+
+def tanh_and_sigmoid(gates: Sequence[Array]) -> list[Array]:
+    return [*(1 / (1 + np.exp(-gate)) for gate in gates[:-1]), np.tanh(gates[-1])]
+
+
+def test_residuals_of_rnn(reference: Run) -> None:
+    h, y, (gate,), (hidden,), *_ = layer_with_residuals(RNN, reference)
+    np.testing.assert_allclose(np.tanh(gate), y)
+    np.testing.assert_array_equal(hidden, np.concatenate((h, y[:-1])))
+
+
+def test_residuals_of_lstm(reference: Run) -> None:
+    h, y, gates, (hidden, before), *_ = layer_with_residuals(LSTM, reference)
+    admit, show, keep, new = tanh_and_sigmoid(gates)
+    cell = keep * before + admit * new
+    np.testing.assert_allclose(show * np.tanh(cell), y)
+    np.testing.assert_array_equal(before[0], h[0])
+    np.testing.assert_allclose(before[1:], cell[:-1])
+    np.testing.assert_array_equal(hidden, np.concatenate((h, y[:-1])))
+
+
+@pytest.mark.parametrize("linear", [0, 1])
+def test_residuals_of_gru(linear: int, reference: Run) -> None:
+    h, y, gates, (hidden, last), r, b = layer_with_residuals(GRU, reference, linear_before_reset=linear)
+    update, reset, new = tanh_and_sigmoid(gates)
+    np.testing.assert_allclose((1 - update) * new + update * hidden, y)
+    np.testing.assert_array_equal(hidden, np.concatenate((h, y[:-1])))
+    np.testing.assert_allclose(last, hidden @ r[0, 4:].T + b[0, 10:] if linear else reset * hidden)

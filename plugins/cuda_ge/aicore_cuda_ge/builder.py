@@ -55,17 +55,25 @@ class Builder:
     plan, calls: what is built, and the calls of each step.
     parts: in order; the first and the last are lists. places: of every call, in order.
     reports: what it means when a kernel reports a fault, by part and number of the fault: (label, text).
-    nbytes: of memory that was allocated for it.
+    arena: bytes of the device, as many as the plan's arena has.
+    memory: bytes of each block that it holds, the arena among them, by address.
     Raises OutOfMemoryError, and ExecutionError naming node, kernel and types for a launch that fails.
     """
 
-    def __init__(self, plan: Plan, device: CudaDevice, calls: Sequence[tuple[Call, ...]], bound: Bound | None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        device: CudaDevice,
+        calls: Sequence[tuple[Call, ...]],
+        bound: Bound | None,
+        arena: DeviceArray,
+    ) -> None:
         self.plan = plan
         self.calls = calls
         self._device = device
         self._bound = bound
-        self._arena = device.pool.allocate(plan.memory.arena)
-        self.nbytes = plan.memory.arena
+        self._arena = arena
+        self.memory = {arena.address: arena.nbytes}
         self._roots = self._fixed_memory()
         self._arrays = [self._array(index) for index in range(len(plan.buffers))]
         self.first = native.LaunchList(device.index)
@@ -86,7 +94,7 @@ class Builder:
         arrays = [None if i is None else self._arrays[i] for i in (*step.inputs, *step.outputs)]
         if step.kernel.workspace is not None:
             offset, nbytes = step.workspace
-            arrays.append(self._bytes(int(self._arena.ptr) + offset, nbytes))
+            arrays.append(self._bytes(self._arena.address + offset, nbytes))
         return arrays
 
     def constants_of(self, step: Step) -> list[DeviceArray]:
@@ -110,7 +118,7 @@ class Builder:
             outside = buffer.root == index and buffer.storage in (Storage.INPUT, Storage.OUTPUT)
             if outside and index not in found:
                 found[index] = self._device.allocate(buffer.nbytes)
-                self.nbytes += buffer.nbytes
+                self.memory[found[index].address] = buffer.nbytes
         return found
 
     def _bound_roots(self) -> Iterator[tuple[int, DeviceArray]]:
@@ -126,7 +134,7 @@ class Builder:
     def _array(self, index: int) -> DeviceArray:
         buffer = self.plan.buffers[index]
         if buffer.storage is Storage.ARENA:
-            address = int(self._arena.ptr) + buffer.offset
+            address = self._arena.address + buffer.offset
         elif buffer.constant is not None:
             address = int(self.plan.resident[buffer.constant].address)
         else:
@@ -202,7 +210,7 @@ class Builder:
             return []
         dead = [self.plan.buffers[i] for i in step.dies]
         regions = [(b.offset, b.nbytes) for b in dead if b.storage is Storage.ARENA]
-        return [(int(self._arena.ptr) + offset, nbytes) for offset, nbytes in (*regions, step.workspace) if nbytes]
+        return [(self._arena.address + offset, nbytes) for offset, nbytes in (*regions, step.workspace) if nbytes]
 
 
 def add_launch(

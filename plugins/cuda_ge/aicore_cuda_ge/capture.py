@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from aicore.errors import ExecutionError
 from aicore.runtime import Plan, StepTime
 from aicore_cuda_ge import _graph_executor as native
+from aicore_cuda_ge.arrays import DeviceArray
 from aicore_cuda_ge.builder import Bound, Builder
 from aicore_cuda_ge.calls import Call
 from aicore_cuda_ge.failures import failure, told
@@ -30,7 +31,8 @@ class Capture:
     runs: counts those that were done or queued.
     bound: arrays that take the place of memory of its own, where they are aligned as kernels expect; others are copied
         from and to. `queue` and `wait` are for these. Without, `run` copies between its own and the caller's.
-    nbytes: of memory that it holds.
+    arena: for what lives during a run; see Builder. Captures of which never two run at once may share it.
+    memory: bytes of each block that it holds, by address, so that what is shared can be counted once.
     Raises what Builder raises.
     """
 
@@ -40,11 +42,12 @@ class Capture:
         device: CudaDevice,
         calls: Sequence[tuple[Call, ...]],
         runs: native.Counter,
-        bound: Bound | None = None,
+        bound: Bound | None,
+        arena: DeviceArray,
     ) -> None:
         with device.current():
-            built = Builder(plan, device, calls, bound)
-        self.nbytes = built.nbytes
+            built = Builder(plan, device, calls, bound, arena)
+        self.memory: Mapping[int, int] = built.memory
         self._built: Builder | None = built
         self._device = device
         self._steps = [str(step.node) for step in plan.steps]

@@ -131,17 +131,22 @@ class CudaDevice:
         result.stream = stream
         return result
 
+    def write(self, target: DeviceArray, source: Array) -> None:
+        """See `aicore.runtime.SharesMemory`."""
+        dense = np.ascontiguousarray(source, target.dtype)
+        if target.nbytes:
+            with told("copying to the device"):
+                native.upload(target.address, dense.ctypes.data, target.nbytes, self.index)
+
     def overwrite(self, target: DeviceArray, source: DeviceArray, stream: int) -> None:
         """See `aicore.runtime.SharesMemory`."""
         if target.nbytes:
             with told("copying on the device"):
                 native.duplicate_on(target.address, source.address, target.nbytes, self.index, stream)
 
-    def overlap(self, one: DeviceArray, other: DeviceArray) -> bool:
+    def span(self, array: DeviceArray) -> tuple[int, int]:
         """See `aicore.runtime.SharesMemory`."""
-        if not one.nbytes or not other.nbytes:
-            return False
-        return one.address < other.address + other.nbytes and other.address < one.address + one.nbytes
+        return array.address, array.address + array.nbytes
 
     def finish(self, stream: int) -> None:
         """See `aicore.runtime.SharesMemory`."""

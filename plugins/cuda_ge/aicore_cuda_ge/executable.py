@@ -20,6 +20,7 @@ from aicore_cuda_ge.builder import Bound
 from aicore_cuda_ge.calls import Call, calls_of
 from aicore_cuda_ge.capture import Capture
 from aicore_cuda_ge.device import CudaDevice
+from aicore_cuda_ge.interop import PER_THREAD_STREAM
 from aicore_cuda_ge.profiler import mark_of_environment, mark_of_profile, no_mark
 
 Array = np.ndarray[Any, Any]
@@ -69,6 +70,8 @@ class CudaExecutable:
         self._runs = native.Counter()
         self._tally = _Tally()
         self._timers: dict[int, Callable[[], float]] = {}
+        self._whole = all(call.capturable for calls in self._calls for call in calls)
+        self._arenas: weakref.WeakValueDictionary[int, DeviceArray] = weakref.WeakValueDictionary()
         self._takes = [
             (plan.buffers[i].type.static_shape, numpy_dtype(plan.buffers[i].type.dtype)) for i in plan.inputs
         ]
@@ -209,9 +212,22 @@ class CudaExecutable:
         return capture
 
     def _capture(self, bound: Bound | None) -> Capture:
-        capture = Capture(self.plan, self._device, self._calls, self._runs, bound)
+        capture = Capture(self.plan, self._device, self._calls, self._runs, bound, self._arena(bound))
         self._tally.count_capture()
         return capture
+
+    def _arena(self, bound: Bound | None) -> DeviceArray:
+        """What is bound on one stream shares an arena: a run there begins after the one before it has ended.
+
+        Not where a run is several graphs, as another thread's may come between them, nor on the default stream of
+        each thread, which is one number for many streams.
+        """
+        found = None if bound is None else self._arenas.get(bound.stream)
+        if found is None:
+            found = self._device.allocate(self.plan.memory.arena)
+        if bound is not None and self._whole and bound.stream != PER_THREAD_STREAM:
+            self._arenas[bound.stream] = found
+        return found
 
 
 def _bind(plan: Plan, step: Step, device: CudaDevice) -> tuple[Call, ...]:

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 
 class Kept(Protocol):
-    """What is kept. replays: how often it ran. nbytes: of memory."""
+    """What is kept. replays: how often it ran. memory: bytes of each block of memory that it holds, by address."""
 
     @property
     def replays(self) -> int: ...
 
     @property
-    def nbytes(self) -> int: ...
+    def memory(self) -> Mapping[int, int]: ...
 
     def close(self) -> None: ...
 
@@ -88,10 +88,11 @@ class GraphCache:
         return bool(leaving)
 
     def held(self, owner: Hashable) -> tuple[int, int]:
-        """(graphs, bytes) of the owner in the cache."""
+        """(graphs, bytes) of the owner in the cache; memory that several graphs share counts once."""
         with self._lock:
-            sizes = [entry.graph.nbytes for entry in self._entries.values() if entry.owner is owner]
-        return len(sizes), sum(sizes)
+            graphs = [entry.graph for entry in self._entries.values() if entry.owner is owner]
+        blocks = {address: nbytes for graph in graphs for address, nbytes in graph.memory.items()}
+        return len(graphs), sum(blocks.values())
 
     def _sweep(self) -> None:
         """Close the graphs of owners that are gone, unless somebody is at the cache: they sweep when they leave.

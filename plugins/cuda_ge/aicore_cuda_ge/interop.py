@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 CUDA = 2
 """kDLCUDA; 13, kDLCUDAManaged, is memory that devices and host share."""
 _MANAGED = 13
-LEGACY_STREAM = 1
+LEGACY_STREAM, PER_THREAD_STREAM = 1, 2
 _VERSION = (1, 0)
 _CODES = {
     **{f"int{bits}": (0, bits) for bits in (8, 16, 32, 64)},

@@ -17,10 +17,12 @@ from aicore.ir import Sample, TensorType
 from aicore.kernels import REFERENCE, Kernel, KernelTable
 from aicore.numerics import expect
 from aicore.ops.activation import Relu
-from aicore.ops.convolution import Conv
+from aicore.ops.convolution import Conv, ConvTranspose
+from aicore.ops.convolution_grad import ConvWeightGrad
 from aicore.ops.fused_linear import ConvAct, ConvAdd, ConvAddAct
 from aicore.ops.layout import ChannelsLast
 from aicore.ops.pooling import AveragePool, MaxPool
+from aicore.ops.pooling_grad import AveragePoolGrad, MaxPoolGrad
 from aicore.ops.resize import Resize
 from aicore.runtime import ReferenceEvaluator
 from aicore.testing.cases import Case, conformance_cases
@@ -35,7 +37,21 @@ IMAGES = np.linspace(-2, 2, 2 * 9 * 7 * 8, dtype=np.float32).reshape(2, 9, 7, 8)
 WEIGHTS = np.linspace(-1, 1, 8 * 8 * 9, dtype=np.float32).reshape(8, 8, 3, 3)
 CONV = Conv(pads=(1, 1, 1, 1))
 POOL: dict[str, Any] = {"kernel_shape": (3, 3), "strides": (2, 2), "pads": (1, 1, 1, 1)}
+POOLED = np.linspace(-1, 1, 2 * 5 * 4 * 8, dtype=np.float32).reshape(2, 5, 4, 8)
+FIRST = np.ascontiguousarray(np.moveaxis(IMAGES, -1, 1))
+TRANSPOSED = ConvTranspose(strides=(2, 1), pads=(1, 1, 1, 1))
+WEIGHT_GRADIENT = ConvWeightGrad(kernel_shape=(3, 3), pads=(1, 1, 1, 1))
 SAMPLES: dict[str, Sample] = {
+    "ChannelsLast-maxpoolgrad_rows": Sample(ChannelsLast(MaxPoolGrad(**POOL)), (IMAGES, POOLED)),
+    "ChannelsLast-averagepoolgrad_rows": Sample(ChannelsLast(AveragePoolGrad(**POOL, shape=(9, 7))), (POOLED,)),
+    "ConvTranspose-convtranspose_implicit": Sample(TRANSPOSED, (FIRST, WEIGHTS)),
+    "ChannelsLast-convtranspose_implicit": Sample(ChannelsLast(TRANSPOSED), (IMAGES, WEIGHTS)),
+    "ConvWeightGrad-convweightgrad_tiled": Sample(WEIGHT_GRADIENT, (FIRST, FIRST)),
+    "ChannelsLast-convweightgrad_tiled": Sample(ChannelsLast(WEIGHT_GRADIENT), (IMAGES, IMAGES)),
+    "ConvWeightGrad-convweightgrad_tiled-channels": Sample(WEIGHT_GRADIENT, (FIRST[:, :3].copy(), FIRST)),
+    "ChannelsLast-convweightgrad_tiled-channels": Sample(
+        ChannelsLast(WEIGHT_GRADIENT), (IMAGES[..., :3].copy(), IMAGES)
+    ),
     "ChannelsLast-maxpool_rows": Sample(ChannelsLast(MaxPool(**POOL)), (IMAGES,)),
     "ChannelsLast-averagepool_rows": Sample(ChannelsLast(AveragePool(**POOL)), (IMAGES,)),
     "Resize-resize_copy": Sample(Resize(scales=(1.0, 2.0, 3.0, 1.0)), (IMAGES,)),

@@ -24,6 +24,7 @@ FLOAT_PRODUCTS = (*FLOAT_CONVOLUTIONS, Gemm, MatMul, GemmAct, MatMulAdd, MatMulA
 INTEGER_PRODUCTS = (Int8Linear, ConvInteger, MatMulInteger, QLinearConv, QLinearMatMul)
 _FOLDED = "(int8 weights of a file become float32 when it is compiled)"
 """Of ops that have no kernel for a float input and an int8 weight: the file is smaller, the program is not."""
+_FASTER = "floating point is faster, or its weights have no codes that a kernel takes; explain() knows"
 _BORDERS = (QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear)
 
 
@@ -87,7 +88,8 @@ def coverage(program: Program, kept: Mapping[str, str] | None = None) -> Coverag
 def graph_coverage(graph: Graph, kept: Mapping[str, str]) -> Coverage:
     """Of a graph whose passes have run."""
     borders = _borders(graph)
-    return Coverage(tuple(_row(node, kept, borders) for node in graph.nodes))
+    real = {node.outputs[0] for node in graph.nodes if isinstance(node.op, DequantizeLinear)}
+    return Coverage(tuple(_row(node, kept, borders, bool(real.intersection(node.inputs[:1]))) for node in graph.nodes))
 
 
 def _borders(graph: Graph) -> dict[Node, str]:
@@ -112,7 +114,8 @@ def _kind(node: Node) -> str:
     return type(node.op.inner if isinstance(node.op, ChannelsLast) else node.op).__name__
 
 
-def _row(node: Node, kept: Mapping[str, str], borders: Mapping[Node, str]) -> Row:
+def _row(node: Node, kept: Mapping[str, str], borders: Mapping[Node, str], has_codes: bool) -> Row:
+    """has_codes: its first operand is made of codes."""
     op, kind = node.op.inner if isinstance(node.op, ChannelsLast) else node.op, _kind(node)
     names = [name for name in node.origin.names() if name in kept] or [node_name(node)]
     if isinstance(op, _BORDERS):
@@ -126,5 +129,6 @@ def _row(node: Node, kept: Mapping[str, str], borders: Mapping[Node, str]) -> Ro
     if isinstance(op, LSTM | GRU | RNN):
         reason += f" {_FOLDED}"
     if multiplies:
-        reason = kept.get(names[0], f"its input has no codes {_FOLDED}")
+        why = _FASTER if has_codes else f"its input has no codes {_FOLDED}"
+        reason = kept.get(names[0], why)
     return Row(names[0], kind, "float", reason, multiplies)

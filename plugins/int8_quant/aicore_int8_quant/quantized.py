@@ -14,6 +14,7 @@ from aicore.program import Program
 from aicore_int8_quant.covered import Coverage, coverage
 from aicore_int8_quant.job import Job
 from aicore_int8_quant.linear_nodes import node_name
+from aicore_int8_quant.passes.fuse import EVERYWHERE
 
 _FIRST_WITH_SWISH = 24
 """Opset that has Swish as an operator."""
@@ -45,8 +46,8 @@ class QuantizedModel:
         return save_widely(self.graph, path, opset)
 
     def coverage(self, target: str | None = None) -> Coverage:
-        """Which nodes run in int8 on the target, and why the others do not."""
-        return coverage(self.compile(target), self.kept)
+        """Which nodes the target can run in int8, whether or not it is faster with them; and why not the others."""
+        return coverage(self.compile(target, choices=EVERYWHERE), self.kept)
 
     @property
     def kept(self) -> Mapping[str, str]:

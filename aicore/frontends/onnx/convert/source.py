@@ -176,11 +176,16 @@ class SourceNode:
         return NAME_OF[number]
 
 
-def to_array(proto: TensorProto | SparseTensorProto, external: ExternalData, what: str = "") -> np.ndarray[Any, Any]:
-    """A dense or sparse tensor as an array."""
+def to_array(
+    proto: TensorProto | SparseTensorProto,
+    external: ExternalData,
+    what: str = "",
+    raw_data: memoryview | None = None,
+) -> np.ndarray[Any, Any]:
+    """A dense or sparse tensor as an array; arguments as in `tensor_array`."""
     if isinstance(proto, SparseTensorProto):
         return sparse_array(proto, external)
-    return tensor_array(proto, external, what)
+    return tensor_array(proto, external, what, raw_data)
 
 
 def _field_types(cls: type[Op]) -> dict[str, str]:

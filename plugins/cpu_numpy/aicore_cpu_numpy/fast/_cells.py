@@ -16,8 +16,11 @@ from aicore.records import dataclass
 from aicore_cpu_numpy.fast._gates import Gate, sigmoid_of_negated
 
 Array = np.ndarray[Any, Any]
-Cell: TypeAlias = Callable[[Array, Array, Array], None]
-"""`(x, h, out)`: the next h into `out`, of the projected input x (G, L, N, H) and h; a cell state changes in place."""
+Cell: TypeAlias = Callable[..., None]
+"""`(x, h, out)`: the next h into `out`, of the projected input x (G, L, N, H) and h; a cell state changes in place.
+
+With a fourth argument, a Kept, what the gradient reads goes there.
+"""
 
 _FEW_ROWS, _LONG_ROWS = 4, 64
 """Up to so many sequences of so many hidden units, a product for each takes less time than one of so flat a matrix."""
@@ -48,6 +51,15 @@ class Room:
     scratch: Array
     spare: Array
     cell: Array
+
+
+class Kept:
+    """Where a step leaves what goes into its activations, (G, L, N, H), and what a GRU multiplies last, (L, N, H)."""
+
+    __slots__ = ("each", "last", "squashed", "whole")
+
+    def __init__(self, gates: Array, last: Array | None = None) -> None:
+        self.whole, self.squashed, self.each, self.last = gates, gates[:-1], tuple(gates), last
 
 
 def pack(
@@ -123,55 +135,59 @@ def _product(r: Array, out: Array) -> Callable[[Array], Array]:
 
 
 def _rnn(weights: Weights, functions: Sequence[Gate], room: Room) -> Cell:
-    gates, (function,) = room.gates, functions
+    gates, (function,), own = room.gates, functions, Kept(room.gates)
     multiply = _product(weights.r[0], gates)
 
-    def step(x: Array, h: Array, out: Array) -> None:
+    def step(x: Array, h: Array, out: Array, kept: Kept = own) -> None:
         multiply(h)
-        np.add(gates, x, gates)
-        function(gates[0], out, room.spare)
+        np.add(gates, x, kept.whole)
+        function(kept.each[0], out, room.spare)
 
     return step
 
 
 def _gru(weights: Weights, functions: Sequence[Gate], room: Room) -> Cell:
-    (f, g), spare = functions, room.spare
+    (f, g), spare, own = functions, room.spare, Kept(room.gates)
     f = sigmoid_of_negated if weights.negated else f
     both, candidate = room.gates[:2], room.gates[2]
     update, reset = both
     scratch = room.scratch[:2]
     multiply, multiply_reset = _product(weights.r[0], both), _product(weights.r[1], room.gates[2:])
 
-    def step(x: Array, h: Array, out: Array) -> None:
+    def step(x: Array, h: Array, out: Array, kept: Kept = own) -> None:
         multiply(h)
-        np.add(both, x[:2], both)
-        f(both, both, scratch)
+        np.add(both, x[:2], kept.squashed)
+        f(kept.squashed, both, scratch)
         np.multiply(reset, h, spare)
+        if kept.last is not None:
+            np.copyto(kept.last, spare)
         multiply_reset(spare)
-        np.add(candidate, x[2], candidate)
-        g(candidate, candidate, spare)
+        np.add(candidate, x[2], kept.each[2])
+        g(kept.each[2], candidate, spare)
         _blend(update, candidate, h, spare, out)
 
     return step
 
 
 def _gru_resetting_products(weights: Weights, functions: Sequence[Gate], room: Room) -> Cell:
-    gates, (f, g), spare = room.gates, functions, room.spare
+    gates, (f, g), spare, own = room.gates, functions, room.spare, Kept(room.gates)
     f = sigmoid_of_negated if weights.negated else f
     both, candidate = gates[:2], gates[2]
     update, reset = both
     scratch, bias = room.scratch[:2], weights.reset_bias
     multiply = _product(weights.r[0], gates)
 
-    def step(x: Array, h: Array, out: Array) -> None:
+    def step(x: Array, h: Array, out: Array, kept: Kept = own) -> None:
         multiply(h)
-        np.add(both, x[:2], both)
-        f(both, both, scratch)
+        np.add(both, x[:2], kept.squashed)
+        f(kept.squashed, both, scratch)
         if bias is not None:
             np.add(candidate, bias, candidate)
+        if kept.last is not None:
+            np.copyto(kept.last, candidate)
         np.multiply(candidate, reset, candidate)
-        np.add(candidate, x[2], candidate)
-        g(candidate, candidate, spare)
+        np.add(candidate, x[2], kept.each[2])
+        g(kept.each[2], candidate, spare)
         _blend(update, candidate, h, spare, out)
 
     return step
@@ -185,34 +201,34 @@ def _blend(update: Array, candidate: Array, h: Array, spare: Array, out: Array) 
 
 
 def _lstm(op: LSTM, weights: Weights, functions: Sequence[Gate], room: Room) -> Cell:
-    gates, (f, g, last), spare, cell = room.gates, functions, room.spare, room.cell
+    gates, (f, g, last), spare, cell, own = room.gates, functions, room.spare, room.cell, Kept(room.gates)
     f = sigmoid_of_negated if weights.negated else f
     admit, emit, keep, candidate = gates
     squashed, squashed_scratch, scratch = gates[:3], room.scratch[:3], room.scratch[0]
     peepholes = weights.peepholes
     multiply = _product(weights.r[0], gates)
 
-    def peeping(gate: Array, peephole: Array) -> None:
+    def peeping(raw: Array, gate: Array, peephole: Array) -> None:
         np.multiply(cell, peephole, spare)
-        np.add(gate, spare, gate)
-        f(gate, gate, scratch)
+        np.add(raw, spare, raw)
+        f(raw, gate, scratch)
 
-    def step(x: Array, h: Array, out: Array) -> None:
+    def step(x: Array, h: Array, out: Array, kept: Kept = own) -> None:
         multiply(h)
-        np.add(gates, x, gates)
+        np.add(gates, x, kept.whole)
         if peepholes is None:
-            f(squashed, squashed, squashed_scratch)
+            f(kept.squashed, squashed, squashed_scratch)
         else:
-            peeping(admit, peepholes[0])
-            peeping(keep, peepholes[2])
+            peeping(kept.each[0], admit, peepholes[0])
+            peeping(kept.each[2], keep, peepholes[2])
         if op.input_forget:
             np.subtract(1, admit, keep)
-        g(candidate, candidate, scratch)
+        g(kept.each[3], candidate, scratch)
         np.multiply(keep, cell, cell)
         np.multiply(admit, candidate, candidate)
         np.add(cell, candidate, cell)
         if peepholes is not None:
-            peeping(emit, peepholes[1])
+            peeping(kept.each[1], emit, peepholes[1])
         last(cell, spare, scratch)
         np.multiply(emit, spare, out)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from aicore.ops.convolution import Conv
 from aicore.ops.window import numbers, output_dims
 from aicore.records import dataclass
 from aicore_cpu_numpy.fast._last_epilogue import Array, Bias, Calls, finish, needs_two
+from aicore_cpu_numpy.fast._last_padding import is_inside, reach
 from aicore_cpu_numpy.fast._parallel import shares, spans
 from aicore_cpu_numpy.fast._taps import Geometry
 
@@ -69,12 +71,12 @@ class Problem:
         """Rows of all images: the unit in which work is shared."""
         return self.images * self.geometry.dims[0]
 
-    @property
+    @cached_property
     def width(self) -> int:
         """Positions in one row."""
         return math.prod(self.geometry.dims[1:])
 
-    @property
+    @cached_property
     def positions(self) -> int:
         return self.height * self.width
 
@@ -86,6 +88,11 @@ class Problem:
     @property
     def products(self) -> int:
         return self.size * self.depth
+
+    @cached_property
+    def pads(self) -> bool:
+        """Whether a window reaches beyond the image."""
+        return not is_inside(self.geometry.spatial, *reach(self.geometry, 0, self.geometry.dims[0]))
 
     @property
     def apart(self) -> bool:
@@ -153,10 +160,11 @@ def even_spans(start: int, stop: int, most: int) -> list[tuple[int, int]]:
 
 def blocks(problem: Problem, start: int, stop: int, most: int) -> list[Block]:
     """Rows `start` to `stop` of all images in blocks of at most `most` rows; small images come several at a time."""
-    return list(_blocks(problem.geometry.dims[0], start, stop, most))
+    return list(blocks_of(problem.geometry.dims[0], start, stop, most))
 
 
-def _blocks(height: int, start: int, stop: int, most: int) -> Iterator[Block]:
+def blocks_of(height: int, start: int, stop: int, most: int) -> Iterator[Block]:
+    """The same for images of so many rows each."""
     while start < stop:
         image, row = divmod(start, height)
         whole = min(stop - start, most) // height
@@ -170,6 +178,10 @@ def _blocks(height: int, start: int, stop: int, most: int) -> Iterator[Block]:
         start += end - row
 
 
+MANY = 16
+"""Images of each worker, of which one more or less is no matter."""
+
+
 def bounds_of(problem: Problem, parts: int, split: str, seconds: float) -> list[tuple[int, int, slice]]:
     """(first row, end row, maps) of each worker; by `maps`, each has all rows and some output channels.
 
@@ -179,7 +191,18 @@ def bounds_of(problem: Problem, parts: int, split: str, seconds: float) -> list[
         return []
     if split == "maps" and problem.group == 1:
         return [(0, problem.height, slice(*span)) for span in shares(problem.maps, parts, seconds)]
-    return [(start, stop, slice(0, problem.outputs)) for start, stop in shares(problem.height, parts, seconds)]
+    rows = shares_of_rows(problem.images, problem.geometry.dims[0], parts, seconds)
+    return [(start, stop, slice(0, problem.outputs)) for start, stop in rows]
+
+
+def shares_of_rows(images: int, height: int, parts: int, seconds: float) -> list[tuple[int, int]]:
+    """(first row, end row) of each worker, counted through images of so many rows.
+
+    Of many images, each worker has whole ones: that takes fewer calls, for which threads may have to wait.
+    """
+    if images < MANY * parts:
+        return shares(images * height, parts, seconds)
+    return [(start * height, stop * height) for start, stop in shares(images, parts, seconds)]
 
 
 def tail(problem: Problem, arrays: Arrays, block: Block, source: Array, target: Array) -> Calls:

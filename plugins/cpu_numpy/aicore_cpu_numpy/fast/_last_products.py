@@ -6,6 +6,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
+from aicore.pages import dense_copy
 from aicore.records import dataclass
 from aicore_cpu_numpy.fast._last_epilogue import Array, Call, Calls, finish, with_channels
 from aicore_cpu_numpy.fast._last_problem import Arrays, Problem, as_rows, even_spans
@@ -113,7 +114,7 @@ class Products:
 
     def packed(self, w: Array) -> Array:
         """The weights as they are used."""
-        return np.ascontiguousarray(self.plain(w))
+        return dense_copy(self.plain(w))
 
     def plain(self, w: Array) -> Array:
         """(group, channels, maps), a view of (M, C / group, 1...)."""

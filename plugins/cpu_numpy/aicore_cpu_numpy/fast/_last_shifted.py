@@ -119,6 +119,11 @@ class Shifted:
         """The weights as they are used."""
         return np.ascontiguousarray(self.plain(w))
 
+    @property
+    def form(self) -> tuple[int, ...]:
+        """Shape of packed weights."""
+        return self.problem.geometry.offsets, self.problem.channels, self.problem.maps
+
     def plain(self, w: Array) -> Array:
         """(offsets, channels, maps), a view of (M, C, kernel...)."""
         p = self.problem

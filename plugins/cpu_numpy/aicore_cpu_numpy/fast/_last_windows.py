@@ -5,11 +5,14 @@ With channels last, a window is a few long runs of memory: one for each row of t
 
 from __future__ import annotations
 
+import itertools
 import math
 from functools import cached_property, partial
+from typing import NamedTuple
 
 import numpy as np
 
+from aicore.pages import dense_copy
 from aicore.records import dataclass
 from aicore_cpu_numpy.fast._last_epilogue import Array, Calls, finish
 from aicore_cpu_numpy.fast._last_padding import clear, copy_region, copy_runs, is_inside, reach, sizes, view_of
@@ -67,12 +70,11 @@ class Windows:
 
     def _window_seconds(self) -> float:
         p = self.problem
-        run = p.channels * (p.geometry.kernel[-1] if p.group == 1 and p.geometry.dilations[-1] == 1 else 1)
-        padded = p.images * p.group * p.channels * math.prod(p.geometry.spatial) if self._pads else 0
+        padded = p.images * p.group * p.channels * math.prod(p.geometry.spatial) if self.problem.pads else 0
         copied = p.group * p.depth * p.positions
         block = self._most * p.width * p.group * p.depth
         spilled = copied if block > IN_CACHE else 0
-        return copy_seconds(copied, run) + copy_seconds(padded, 1 << 10) + pass_seconds(spilled, 0.5)
+        return copy_seconds(copied, run_of(p)) + copy_seconds(padded, 1 << 10) + pass_seconds(spilled, 0.5)
 
     @property
     def _parts(self) -> int:
@@ -88,11 +90,6 @@ class Windows:
         p = self.problem
         return max(self.block // max(p.group * p.depth * p.width, 1), 1)
 
-    @property
-    def _pads(self) -> bool:
-        g = self.problem.geometry
-        return not is_inside(g.spatial, *reach(g, 0, g.dims[0]))
-
     @cached_property
     def workspace(self) -> int:
         return carved_bytes(*(math.prod(shape) * self.problem.itemsize for shape in self._shapes))
@@ -107,22 +104,20 @@ class Windows:
             apart = self._by_maps or p.apart
             found.append((positions * p.group * p.depth,))
             found.append((positions * (maps.stop - maps.start) if apart else 0,))
-            found.append((max(self._reached(block) for block in cut) if self._pads else 0,))
+            found.append((max(reached_elements(p, block) for block in cut) if self.problem.pads else 0,))
         return found
-
-    def _reached(self, block: Block) -> int:
-        """Elements of the input, padding included, that a block reaches."""
-        p = self.problem
-        dims = sizes(*reach(p.geometry, block.rows.start, block.rows.stop))
-        images: int = block.images.stop - block.images.start
-        return images * math.prod(dims) * p.group * p.channels
 
     def packed(self, w: Array) -> Array:
         """The weights as they are used: (group, depth, maps), where the depth is kernel dims and then channels."""
         p, rank = self.problem, len(self.problem.geometry.dims) + 3
         grouped = w.reshape(p.group, p.maps, p.channels, *p.geometry.kernel)
-        matrix = np.ascontiguousarray(grouped.transpose(0, *range(3, rank), 2, 1))
+        matrix = dense_copy(grouped.transpose(0, *range(3, rank), 2, 1))
         return matrix.reshape(p.group, p.depth, p.maps)
+
+    @property
+    def form(self) -> tuple[int, ...]:
+        """Shape of packed weights."""
+        return self.problem.group, self.problem.depth, self.problem.maps
 
     def plain(self, w: Array) -> Array:
         """(group, depth, maps), where the depth is channels and then kernel dims: a view of the weights."""
@@ -148,9 +143,9 @@ class Windows:
         start, stop, maps = bounds
         bias = None if arrays.bias is None else arrays.bias.part(maps)
         own = weights[:, :, maps] if p.group == 1 else weights
-        calls = _clear(p, arrays.x, padded)
+        calls = clear_padding(p, arrays.x, padded)
         for block in blocks(p, start, stop, self._most):
-            copies, found = _windows(p, arrays, block, windows, padded)
+            copies, found = windows_of(p, arrays.x, arrays.packed, block, windows, padded)
             target = block.of(arrays.out)[:, maps]
             source = products[: target.size].reshape(target.shape) if products.size else target
             residual = None if arrays.residual is None else block.of(arrays.residual)[:, maps]
@@ -159,32 +154,65 @@ class Windows:
         return calls
 
 
-def _windows(p: Problem, arrays: Arrays, block: Block, windows: Array, padded: Array) -> tuple[Calls, Array]:
-    """Calls that copy the windows of a block, and where they are: (group, positions, depth)."""
-    calls, reached = _reached_by(p, arrays.x, block, padded)
-    g, count = p.geometry, len(p.geometry.dims)
-    images = block.images.stop - block.images.start
-    dims = (images, block.rows.stop - block.rows.start, *g.dims[1:])
+def run_of(p: Problem) -> int:
+    """Elements of windows that are copied as one piece."""
+    g = p.geometry
+    if lies_across(p):
+        return g.dims[-1]
+    return p.channels * (g.kernel[-1] if p.group == 1 and g.dilations[-1] == 1 else 1)
+
+
+def lies_across(p: Problem) -> bool:
+    """Whether windows are copied offset by offset: of one channel, neighbouring positions are the longer runs."""
+    return p.inputs == 1 and p.geometry.strides[-1] == 1 and p.geometry.dims[-1] > p.geometry.kernel[-1]
+
+
+def reached_elements(p: Problem, block: Block) -> int:
+    """Elements of the input, padding included, that a block reaches."""
+    dims = sizes(*reach(p.geometry, block.rows.start, block.rows.stop))
+    images: int = block.images.stop - block.images.start
+    return images * math.prod(dims) * p.group * p.channels
+
+
+def windows_of(p: Problem, x: Array, packed: bool, block: Block, windows: Array, padded: Array) -> tuple[Calls, Array]:
+    """Calls that copy the windows of a block, and where they are: (group, positions, depth).
+
+    packed: the depth is kernel dims and then channels, as memory has them; else channels come first.
+    """
+    calls, reached = _reached_by(p, x, block, padded)
+    g = p.geometry
     steps, element = reached.strides[1:-1], reached.strides[-1]
-    view = np.lib.stride_tricks.as_strided(
-        reached,
-        (p.group, *dims, *g.kernel, p.channels),
-        (
-            p.channels * element,
-            reached.strides[0],
-            *(steps[i] * g.strides[i] for i in range(count)),
-            *(steps[i] * g.dilations[i] for i in range(count)),
-            element,
-        ),
-        writeable=False,
+    places = _Axes(
+        (len(reached), block.rows.stop - block.rows.start, *g.dims[1:]),
+        (reached.strides[0], *(step * stride for step, stride in zip(steps, g.strides, strict=True))),
     )
+    offsets = _Axes(g.kernel, tuple(step * dilation for step, dilation in zip(steps, g.dilations, strict=True)))
+    count = math.prod(places.dims)
+    if lies_across(p):
+        view = _view(reached, offsets, places)
+        target = windows[: view.size]
+        calls.append(copy_runs(view, target.reshape(view.shape)))
+        return calls, target.reshape(1, p.depth, count).swapaxes(1, 2)
+    group, channels = _Axes((p.group,), (p.channels * element,)), _Axes((p.channels,), (element,))
+    view = _view(reached, group, places, offsets, channels)
     target = windows[: view.size]
-    if arrays.packed:
+    if packed:
         calls.append(copy_runs(view, target.reshape(view.shape)))
     else:  # the order of weights as they come: slow to copy, but such weights are rare
-        places = target.reshape(p.group, *dims, p.channels, *g.kernel)
-        calls.append(partial(np.copyto, np.moveaxis(places, count + 2, -1), view))
-    return calls, target.reshape(p.group, math.prod(dims), p.depth)
+        found = target.reshape(p.group, *places.dims, p.channels, *g.kernel)
+        calls.append(partial(np.copyto, np.moveaxis(found, len(places.dims) + 1, -1), view))
+    return calls, target.reshape(p.group, count, p.depth)
+
+
+class _Axes(NamedTuple):
+    dims: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+def _view(array: Array, *axes: _Axes) -> Array:
+    """The array's memory with axes of these kinds, in their order."""
+    shape, strides = (tuple(itertools.chain(*parts)) for parts in zip(*axes, strict=True))
+    return np.lib.stride_tricks.as_strided(array, shape, strides, writeable=False)
 
 
 def _reached_by(p: Problem, x: Array, block: Block, padded: Array) -> tuple[Calls, Array]:
@@ -198,7 +226,7 @@ def _reached_by(p: Problem, x: Array, block: Block, padded: Array) -> tuple[Call
     return copy_region(images, lows, highs, buffer), buffer
 
 
-def _clear(p: Problem, x: Array, padded: Array) -> Calls:
+def clear_padding(p: Problem, x: Array, padded: Array) -> Calls:
     """Calls that put zeros where padding is in every block: whatever a block has, its rows are alike."""
     if not padded.size:
         return []

@@ -69,8 +69,12 @@ class Tape:
         """Append what computes x where the condition holds, else y."""
         dtype = np.where(*[v.example if isinstance(v, Symbol) else v for v in (condition, x, y)]).dtype
         bits = np.dtype(f"i{dtype.itemsize}")
-        mask = self.apply(np.negative, [self._as(bits, condition)])
-        return self._append(select, [mask, self._as(dtype, x), self._as(dtype, y)], dtype)
+        where = self._as(np.dtype(bool), condition)
+        mask = self._append(spread, [where], bits)
+        chosen, other = self._as(dtype, x), self._as(dtype, y)
+        if _is_zero(other, bits) and np.broadcast_shapes(mask.shape, chosen.shape, other.shape) == mask.shape:
+            return self._append(keep, [mask, chosen], dtype)
+        return self._append(select, [mask, chosen, other], dtype)
 
     def convert(self, symbol: Symbol | Array, dtype: np.dtype[Any]) -> Symbol:
         """Append a conversion; also to the same type, which makes a copy, and of an array that depends on no input."""
@@ -120,6 +124,16 @@ class Symbol(NDArrayOperatorsMixin):
         raise TypeError("a formula that is traced must leave its symbols to ufuncs")
 
 
+def spread(condition: Array, *, out: Array) -> None:
+    """out = an integer with all bits set where the condition holds, else 0."""
+    np.negative(condition.view(np.int8), out=out)
+
+
+def keep(mask: Array, x: Array, *, out: Array) -> None:
+    """out = x where all bits of the mask are set, 0 where none is; out may be x."""
+    np.bitwise_and(x.view(mask.dtype), mask, out=out.view(mask.dtype))
+
+
 def select(mask: Array, x: Array, y: Array, *, out: Array) -> None:
     """out = x where all bits of the mask are set, y where none is; out may be x.
 
@@ -140,3 +154,8 @@ def convert(x: Array, *, out: Array) -> None:
 def _literal(number: Any, common: np.dtype[Any]) -> Array:
     """A number of a formula, in the type in which it is computed: a Python number has none of its own."""
     return np.asarray(number, common) if isinstance(number, int | float) else np.asarray(number)
+
+
+def _is_zero(x: Symbol | Array, bits: np.dtype[Any]) -> bool:
+    """Whether it is a positive zero, all bits of which are zero."""
+    return not isinstance(x, Symbol) and not x.view(bits).any()

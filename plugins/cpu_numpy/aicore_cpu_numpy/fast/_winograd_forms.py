@@ -75,10 +75,10 @@ class Form:
         return self.inputs**2
 
 
-def transform_weights(form: Form, w: Array) -> Array:
+def transform_weights(form: Form, w: Array, out: Array | None = None) -> Array:
     """G g G^T in float64, rounded once: (maps, channels, 3, 3) -> (n * n, channels, maps), in the type of `w`."""
     maps, channels = w.shape[:2]
-    found = np.empty((form.products, channels, maps), w.dtype)
+    found = np.empty((form.products, channels, maps), w.dtype) if out is None else out
     parts = spans(channels, 1 if w.size <= _SHARED else thread_count())
     with single_threaded_blas():  # waking BLAS's own threads for so small a product takes up to 20 ms
         run_tasks([partial(_transform_slice, form, w, found, *part) for part in parts])

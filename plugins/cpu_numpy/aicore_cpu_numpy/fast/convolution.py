@@ -103,12 +103,12 @@ def _im2col(p: Problem, x: Array, w: Array, out: Array, workspace: Array) -> Non
     products = out.reshape(p.images, p.group, p.maps, p.geometry.positions)
     row = p.row
     for block in blocks(p):
-        columns = _copy_windows(p, inputs[block.images, block.groups], block, workspace)
+        columns = columns_of(p, inputs[block.images, block.groups], block, workspace)
         target = products[block.images, block.groups, :, block.start * row : block.stop * row]
         np.matmul(weights[block.groups], columns, out=target)
 
 
-def _copy_windows(p: Problem, x: Array, block: Block, workspace: Array) -> Array:
+def columns_of(p: Problem, x: Array, block: Block, workspace: Array) -> Array:
     """The block's windows side by side: (images, groups, channels * offsets, positions)."""
     g, count = p.geometry, len(p.geometry.dims)
     reached = _reached_by(p, x, block, workspace)
@@ -204,7 +204,7 @@ def _columns_bytes(p: Problem) -> int:
     return -(-images * groups * rows * p.depth * p.row * p.itemsize // ALIGNMENT) * ALIGNMENT
 
 
-def _im2col_bytes(p: Problem) -> int:
+def im2col_bytes(p: Problem) -> int:
     """Columns, and behind them the padded input of a block."""
     images, groups, rows = _block_size(p)
     lows, highs = _reach(p.geometry, Block(slice(images), slice(groups), 0, rows))
@@ -217,21 +217,21 @@ def _product_seconds(p: Problem) -> float:
     return p.flops / (GEMM_RATE * min(max(p.maps, 1) / 16, 1.0)) + 1e-6 * p.images * p.group + CALL
 
 
-def _im2col_seconds(p: Problem) -> float:
+def im2col_seconds(p: Problem) -> float:
     copied = p.images * p.group * p.depth * p.geometry.positions * p.itemsize
     count = -(-copied // max(_columns_bytes(p), 1))
     return _product_seconds(p) + copied / COPY_RATE + 5 * count * CALL
 
 
-def _need_plain_1x1(p: Problem) -> str | None:
+def need_plain_1x1(p: Problem) -> str | None:
     g = p.geometry
     plain = g.offsets == 1 and g.spatial == g.dims and not any(g.begins) and set(g.strides) == {1}
     return None if plain else "needs a 1x1 kernel without stride or padding"
 
 
 VARIANTS = (
-    Variant("gemm", _gemm, _need_plain_1x1, lambda p: 0, _product_seconds),
-    Variant("im2col", _im2col, lambda p: None, _im2col_bytes, _im2col_seconds),
+    Variant("gemm", _gemm, need_plain_1x1, lambda p: 0, _product_seconds),
+    Variant("im2col", _im2col, lambda p: None, im2col_bytes, im2col_seconds),
 )
 
 

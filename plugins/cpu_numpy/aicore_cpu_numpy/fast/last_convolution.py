@@ -10,10 +10,13 @@ Each worker takes rows of its own (or output channels, where there are few posit
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, NamedTuple, Protocol
+
+import numpy as np
 
 from aicore.ir import Op, TensorType, numpy_dtype
 from aicore.kernels import Kernel, kernel
@@ -25,11 +28,12 @@ from aicore.runtime import thread_count
 from aicore_cpu_numpy.fast import _last_depthwise, _last_products, _last_shifted, _last_windows
 from aicore_cpu_numpy.fast._last_depthwise import Depthwise
 from aicore_cpu_numpy.fast._last_epilogue import Array, Bias, Call, Calls, needs_two, reason_against
+from aicore_cpu_numpy.fast._last_packing import Packs, packing
 from aicore_cpu_numpy.fast._last_problem import Arrays, Problem
 from aicore_cpu_numpy.fast._last_products import Products
 from aicore_cpu_numpy.fast._last_shifted import Shifted
 from aicore_cpu_numpy.fast._last_windows import Windows
-from aicore_cpu_numpy.fast._parallel import side_by_side
+from aicore_cpu_numpy.fast._parallel import run_all, side_by_side
 
 Types = tuple[TensorType | None, ...]
 
@@ -142,13 +146,28 @@ class Bound:
 
     def place(self, *operands: Array | None, out: Array, workspace: Array) -> Call:
         """The call for these arrays, with the views of all blocks made."""
+        return self._placed(self._room(), operands, out, workspace)
+
+    def _room(self) -> Array | None:
+        """Memory for weights that are packed in each run; like that of packed constants, it is the step's own."""
+        if self.known.w is not None or not isinstance(self.method, Packs):
+            return None
+        return np.empty(math.prod(self.method.form), f"f{self.method.problem.itemsize}")
+
+    def _placed(self, room: Array | None, operands: Sequence[Array | None], out: Array, workspace: Array) -> Call:
         given, known = Operands.of(self.op, operands), self.known
-        packed = known.w is not None
-        weights = known.w if packed else self.method.plain(given.w)
+        packed = known.w is not None or room is not None
+        pack: Call | None = None
+        if room is not None and isinstance(self.method, Packs):
+            p = self.method.problem
+            weights, pack = packing(self.method, given.w.reshape(p.group, p.maps, p.channels, *p.geometry.kernel), room)
+        else:
+            weights = known.w if packed else self.method.plain(given.w)
         bias, scale = _numbers(known.bias, given.bias), _numbers(known.scale, given.scale)
         arrays = Arrays(given.x, out, bias, given.residual, packed, scale, _numbers(known.shift, given.shift))
         method = self.method if out.flags.c_contiguous else _pitched(self.method)
-        return side_by_side(method.tasks(arrays, weights, workspace))
+        whole = side_by_side(method.tasks(arrays, weights, workspace))
+        return whole if pack is None else partial(run_all, (pack, whole))
 
 
 def _numbers(known: Bias | None, given: Array | None) -> Bias | None:

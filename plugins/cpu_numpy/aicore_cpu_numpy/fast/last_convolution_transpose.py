@@ -28,6 +28,8 @@ from aicore_cpu_numpy.fast._taps import Geometry, taps
 DTYPES = frozenset({"float32", "float64"})
 BLOCK_BYTES = 256 << 10
 """Of the products of a block."""
+LOOP = 80e-9
+"""Seconds to begin with the maps of one position, for each offset's share."""
 
 Shape = tuple[int, ...]
 
@@ -72,9 +74,9 @@ class Problem:
         columns = self.geometry.offsets * self.maps
         blocks = self.images * self.group * -(-self.geometry.dims[0] // self.rows)
         calls = 2 if self.tiles else 1 + self.geometry.offsets
-        return (
-            gemm_seconds(inputs, self.channels, columns, blocks) + 2 * inputs * columns * PASS + blocks * calls * CALL
-        )
+        loops = 0.0 if self.tiles else inputs * self.geometry.offsets * LOOP
+        passes = 2 * inputs * columns * PASS + loops
+        return gemm_seconds(inputs, self.channels, columns, blocks) + passes + blocks * calls * CALL
 
 
 @lru_cache(maxsize=4096)

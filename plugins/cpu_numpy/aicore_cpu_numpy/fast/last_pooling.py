@@ -18,13 +18,16 @@ from aicore.kernels import Kernel, kernel
 from aicore.ops.layout import ChannelsLast
 from aicore.ops.pooling import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool
 from aicore.records import dataclass
-from aicore_cpu_numpy.fast._parallel import PASS, Array, Call, Placing, parts_of, shares, side_by_side, spans
+from aicore_cpu_numpy.fast._last_problem import blocks_of, shares_of_rows
+from aicore_cpu_numpy.fast._parallel import PASS, Array, Call, Placing, parts_of, side_by_side, spans
 from aicore_cpu_numpy.fast._rows import carve, carved_bytes
-from aicore_cpu_numpy.fast._taps import Geometry, Tap, taps
+from aicore_cpu_numpy.fast._taps import Geometry, Index, Tap, taps
 from aicore_cpu_numpy.fast.pooling import FLOATS, ORDERED, divisors, geometry_of
 
-BLOCK_BYTES = 128 << 10
-"""Of the results of a block."""
+BLOCK_BYTES = 512 << 10
+"""Of the results of a block. Calls on smaller ones are so short that threads wait for each other at the interpreter's
+lock, and an image may be small, so that a block has several.
+"""
 GROUP = 256
 """Positions that are added up before their sum joins those of others."""
 CALL, LOOP, READ = 0.7e-6, 8e-9, 0.06e-9
@@ -50,7 +53,7 @@ class Pooling:
     @property
     def rows(self) -> int:
         """Rows of a block."""
-        return max(1, min(self.geometry.dims[0], BLOCK_BYTES // max(self.width * self.itemsize, 1)))
+        return max(1, min(self.images * self.geometry.dims[0], BLOCK_BYTES // max(self.width * self.itemsize, 1)))
 
     @cached_property
     def by_axis(self) -> bool:
@@ -89,16 +92,6 @@ class Pooling:
         calls = sum(self.geometry.kernel) if self.by_axis else self.geometry.offsets
         return rows * min(self._at_once, self._by_axis) + calls * -(-rows // self.rows) * CALL
 
-    def blocks(self, start: int, stop: int) -> list[tuple[int, int, int]]:
-        """(image, first row, end row) of blocks of rows `start` to `stop`, counted through all images."""
-        height, found = self.geometry.dims[0], []
-        while start < stop:
-            image, row = divmod(start, height)
-            end = min(row + self.rows, height, row + stop - start)
-            found.append((image, row, end))
-            start += end - row
-        return found
-
 
 @lru_cache(maxsize=4096)
 def pooling(op: ChannelsLast, x: TensorType) -> Pooling:
@@ -116,7 +109,7 @@ class Accumulation:
 
     def calls(self, found: Sequence[Tap], source: Array, target: Array) -> list[Call]:
         """Calls that write to `target` what the taps' sources come to; channels are the last axis of both."""
-        pairs = [(source[tap.source[1:]], target[tap.target[1:]]) for tap in found]
+        pairs = [(source[_of_all(tap.source)], target[_of_all(tap.target)]) for tap in found]
         whole = [i for i, tap in enumerate(found) if tap.whole]
         if not whole:
             first: list[Call] = [partial(target.fill, self.neutral)]
@@ -129,13 +122,19 @@ class Accumulation:
         return first + [partial(self.ufunc, y, x, out=y) for i, (x, y) in enumerate(pairs) if i not in done]
 
 
-def _block_calls(p: Pooling, how: Accumulation, image: Array, out: Array, start: int, scratch: Array) -> list[Call]:
-    """Calls for a block of rows of one image, the first of which is `start`."""
-    g, stop = p.geometry, start + len(out)
+def _of_all(index: Index) -> Index:
+    """The index of a tap, for all images and channels."""
+    return slice(None), *index[1:]
+
+
+def _block_calls(p: Pooling, how: Accumulation, images: Array, out: Array, rows: slice, scratch: Array) -> list[Call]:
+    """Calls for a block of rows of some images."""
+    g, (start, stop) = p.geometry, (rows.start, rows.stop)
     if not p.by_axis:
-        return how.calls(taps(g, start, stop), image, out)
-    (high, wide), rows, width = g.kernel, len(out), g.spatial[1]
-    between = scratch[: rows * width * p.channels].reshape(rows, width, p.channels)
+        return how.calls(taps(g, start, stop), images, out)
+    (high, wide), count, width = g.kernel, stop - start, g.spatial[1]
+    shape = (len(images), count, width, p.channels)
+    between = scratch[: math.prod(shape)].reshape(shape)
     lines = Geometry(
         (g.spatial[0], width),
         (g.dims[0], width),
@@ -145,14 +144,14 @@ def _block_calls(p: Pooling, how: Accumulation, image: Array, out: Array, start:
         (g.begins[0], 0),
     )
     columns = Geometry(
-        (rows, width),
-        (rows, g.dims[1]),
+        (count, width),
+        (count, g.dims[1]),
         (1, wide),
         (1, g.strides[1]),
         (1, g.dilations[1]),
         (0, g.begins[1]),
     )
-    return [*how.calls(taps(lines, start, stop), image, between), *how.calls(taps(columns, 0, rows), between, out)]
+    return [*how.calls(taps(lines, start, stop), images, between), *how.calls(taps(columns, 0, count), between, out)]
 
 
 def _tasks(
@@ -161,16 +160,16 @@ def _tasks(
     """Calls of each worker; `counts` divide the results."""
     if not out.size:
         return []
-    rows = shares(p.images * p.geometry.dims[0], parts, p.seconds)
+    rows = shares_of_rows(p.images, p.geometry.dims[0], parts, p.seconds)
     memory = carve(workspace, x.dtype, *((p.scratch,),) * len(rows))
     tasks: list[list[Call]] = []
     for (start, stop), scratch in zip(rows, memory, strict=True):
         calls: list[Call] = []
-        for image, low, high in p.blocks(start, stop):
-            target = out[image, low:high]
-            calls += _block_calls(p, how, x[image], target, low, scratch)
+        for block in blocks_of(p.geometry.dims[0], start, stop, p.rows):
+            target = out[block.images, block.rows]
+            calls += _block_calls(p, how, x[block.images], target, block.rows, scratch)
             if counts is not None:
-                calls.append(partial(np.divide, target, counts if counts.ndim == 0 else counts[low:high], out=target))
+                calls.append(partial(np.divide, target, counts if counts.ndim == 0 else counts[block.rows], out=target))
         tasks.append(calls)
     return tasks
 

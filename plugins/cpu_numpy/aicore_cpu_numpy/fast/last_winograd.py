@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,7 @@ from aicore.records import dataclass
 from aicore.runtime import thread_count
 from aicore_cpu_numpy.fast._last_epilogue import Array, Bias, Call, reason_against
 from aicore_cpu_numpy.fast._last_problem import Arrays, Problem
-from aicore_cpu_numpy.fast._parallel import side_by_side
+from aicore_cpu_numpy.fast._parallel import run_all, side_by_side
 from aicore_cpu_numpy.fast._rows import carve, carved_bytes
 from aicore_cpu_numpy.fast._winograd_calls import ShareCalls
 from aicore_cpu_numpy.fast._winograd_cost import seconds
@@ -53,7 +53,7 @@ Types = Sequence[TensorType | None]
 class Bound:
     """A convolution of known shapes with its constants packed; threads may share it.
 
-    transformed: the weights, if they are constant; else each call transforms them, in memory of its own.
+    transformed: the weights, if they are constant; else each run transforms them, in memory of the call's own.
     """
 
     grid: Grid
@@ -75,10 +75,9 @@ class Bound:
         if self.transformed is not None:
             return self._placed(arrays, w, self.transformed, workspace)
 
-        def transform_and_run() -> None:
-            self._placed(arrays, w, transform_weights(self.grid.form, w), workspace)()
-
-        return transform_and_run
+        room = np.empty((self.grid.form.products, self.grid.problem.channels, self.grid.problem.maps), _FLOAT32)
+        transform = partial(transform_weights, self.grid.form, w, room)
+        return partial(run_all, (transform, self._placed(arrays, w, room, workspace)))
 
     def _placed(self, arrays: Arrays, w: Array, transformed: Array, workspace: Array) -> Call:
         pitched = not arrays.out.flags.c_contiguous

@@ -70,7 +70,7 @@ def _same_rows(op: Any, x: TensorType, *parameters: TensorType | None) -> str | 
 
 
 def _layer_supports(op: LayerNormalization, x: TensorType, *parameters: TensorType | None) -> str | None:
-    if op.stash_type != "float32" and op.statistics:
+    if op.statistics and op.stash_type not in ("float32", x.dtype):
         return f"gives no statistics in {op.stash_type}"
     return _same_rows(op, x, *parameters)
 

@@ -16,6 +16,7 @@ from aicore.ops.activation import Shrink
 from aicore.ops.arithmetic import Pow
 from aicore.ops.fused_pointwise import Region
 from aicore.records import dataclass
+from aicore.runtime import thread_count
 from aicore_cpu_numpy.fast._formulas import REFERENCES, apply
 from aicore_cpu_numpy.fast._parallel import Call, parts_of, side_by_side
 from aicore_cpu_numpy.fast._program import Program
@@ -35,12 +36,15 @@ def compile_pointwise(
     """
     if isinstance(op, Pow) and len(constants) > 1 and constants[1] is not None:
         return _compile(op, types, apart, constants[1])
-    return _compile_cached(op, tuple(types), apart)
+    return _compile_cached(op, tuple(types), apart, thread_count())
 
 
 @lru_cache(maxsize=256)
-def _compile_cached(op: Op, types: tuple[TensorType | None, ...], apart: bool) -> Program:
-    """Planning asks for the workspace first and for the kernel later, and models repeat their layers."""
+def _compile_cached(op: Op, types: tuple[TensorType | None, ...], apart: bool, threads: int) -> Program:
+    """Planning asks for the workspace first and for the kernel later, and models repeat their layers.
+
+    threads: those of the ambient count, which blocks depend on.
+    """
     return _compile(op, types, apart)
 
 

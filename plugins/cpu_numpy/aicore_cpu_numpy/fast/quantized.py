@@ -11,6 +11,7 @@ from aicore.ir import TensorType
 from aicore.kernels import Kernel, kernel
 from aicore.ops.quantized_linear import EIGHT_BITS, MatMulInteger, QLinearMatMul
 from aicore.records import dataclass
+from aicore_cpu_numpy.fast._last_rates import gemm_seconds, shared
 from aicore_cpu_numpy.fast._quantized import (
     MOST_TERMS,
     Array,
@@ -33,8 +34,10 @@ from aicore_cpu_numpy.reference.quantized_linear import by_column, by_row, matmu
 
 BLOCK_ELEMENTS, FEWEST_ROWS = 1 << 17, 64
 """Sums of a block, which stay in the second-level cache, and rows below which packing inside BLAS takes over."""
-GEMM_RATE, BYTE_RATE, CALL = 30e9, 3e9, 3e-6
-"""For estimates: operations and converted elements per second of one core, and seconds of one NumPy call."""
+CONVERTED, FINISHED, CALLS = 1.0e-9, 1.6e-9, 70e-6
+"""For estimates: seconds to make a float of an integer, to finish a sum, and of the calls that any product takes.
+
+Fitted to 21 products of 8-bit integers beside the same in float32, of 1 to 4096 rows (benchmarks/int8_race.py)."""
 
 Shape3 = tuple[int, int, int]
 Piece = tuple[slice, slice, slice]
@@ -197,10 +200,12 @@ def product_workspace(a: TensorType, b: TensorType, sums: int) -> int:
 
 
 def product_seconds(a: TensorType, b: TensorType) -> float:
+    """Of the product in float32, each of whose blocks of rows packs the right operand, and of what is around it."""
     s = _Sizes.of(a.static_shape, b.static_shape)
-    converted = s.batch * s.rows * (s.terms + 6 * s.columns)
-    busy = 2 * s.batch * s.rows * s.terms * s.columns / GEMM_RATE + converted / BYTE_RATE
-    return busy / s.threads + 10 * CALL
+    rows = s.batch * s.rows
+    blocks = s.batch * -(-s.rows // s.block[1])
+    around = rows * (s.terms * CONVERTED + s.columns * FINISHED)
+    return shared(gemm_seconds(rows, s.terms, s.columns, blocks) + around, s.threads) + CALLS
 
 
 class _IntegerProduct(Product):

@@ -95,6 +95,12 @@ class _Sizes:
         ]
 
     @property
+    def piece_count(self) -> int:
+        """How many blocks there are."""
+        (groups, rows), height = self.block, self.geometry.dims[0]
+        return self.images * -(-self.group // groups) * -(-height // rows)
+
+    @property
     def is_plain(self) -> bool:
         """Whether the windows lie side by side already."""
         g = self.geometry
@@ -233,7 +239,7 @@ def convolution_seconds(op: Operator, x: TensorType, w: TensorType) -> float:
     s = _Sizes.of(op, x.static_shape, w.static_shape)
     positions = s.images * s.group * s.geometry.positions
     moved = positions * (s.depth + 6 * s.maps)
-    return (2 * positions * s.maps * s.depth / GEMM_RATE + moved / BYTE_RATE) / s.threads + 10 * CALL * len(s.pieces)
+    return (2 * positions * s.maps * s.depth / GEMM_RATE + moved / BYTE_RATE) / s.threads + 10 * CALL * s.piece_count
 
 
 class _IntegerConvolution(Convolution):

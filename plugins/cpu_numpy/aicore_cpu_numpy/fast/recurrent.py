@@ -17,8 +17,9 @@ from aicore.ir import TensorType, numpy_dtype
 from aicore.kernels import Kernel, kernel
 from aicore.ops.recurrent import GRU, LSTM, RNN, Recurrent
 from aicore.records import dataclass
-from aicore_cpu_numpy.fast._cells import Cell, Room, Weights, make_cell, pack
+from aicore_cpu_numpy.fast._cells import Cell, Kept, Room, Weights, make_cell, pack
 from aicore_cpu_numpy.fast._gates import gate
+from aicore_cpu_numpy.fast._shares import GAIN, axes_of_layer, in_shares, laid_out, sequences_of, side_by_side, types_of
 
 Array = np.ndarray[Any, Any]
 Operands = Sequence["Array | None"]
@@ -47,7 +48,8 @@ class _Sizes:
 
     @classmethod
     def of(cls, op: Recurrent, x: TensorType, r: TensorType) -> _Sizes:
-        steps, batch, features = x.static_shape if not op.layout else _swapped(x.static_shape)
+        first, second, features = x.static_shape
+        steps, batch = (second, first) if op.layout else (first, second)
         directions, _, hidden = r.static_shape
         return cls(steps, batch, features, directions, op.gates, hidden, len(_groups(op)[0]))
 
@@ -65,10 +67,6 @@ class _Sizes:
         )
 
 
-def _swapped(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return shape[1], shape[0], *shape[2:]
-
-
 def _groups(op: Recurrent) -> tuple[Lanes, ...]:
     """Both directions at once, unless they have different activations."""
     op = op.checked()
@@ -84,11 +82,35 @@ def _supports(op: Recurrent, *types: TensorType | None) -> str | None:
     return None if known else "needs shapes that are known in numbers"
 
 
-def _workspace(op: Recurrent, x: TensorType, w: TensorType, r: TensorType, *others: TensorType | None) -> int:
-    return sum(map(math.prod, _Sizes.of(op, x, r).parts)) * numpy_dtype(x.dtype).itemsize
+def _memory(op: Recurrent, *types: TensorType | None) -> list[int]:
+    """Bytes of each share, in multiples of 64."""
+    axes, _ = axes_of_layer(op)
+    found = []
+    for sequences in _sequences(op, *types):
+        x, _, r = types_of(types[:3], axes, sequences)
+        assert x is not None and r is not None  # noqa: PT018  # inference refuses a node without them
+        nbytes = sum(map(math.prod, _Sizes.of(op, x, r).parts)) * numpy_dtype(x.dtype).itemsize
+        found.append(-(-nbytes // 64) * 64)
+    return found
+
+
+def _workspace(op: Recurrent, *types: TensorType | None) -> int:
+    return sum(_memory(op, *types))
+
+
+def _sequences(op: Recurrent, *types: TensorType | None) -> list[slice]:
+    """Threads share a layer in training; in inference each would pack the constant weights for itself."""
+    x, _, r = types[:3]
+    assert x is not None and r is not None  # noqa: PT018  # inference refuses a node without them
+    return sequences_of(_Sizes.of(op, x, r).batch, _alone(op, x, r) if op.residuals else 0.0)
 
 
 def _seconds(op: Recurrent, x: TensorType, w: TensorType, r: TensorType, *others: TensorType | None) -> float:
+    return _alone(op, x, r) / (1 + GAIN * (len(_sequences(op, x, w, r)) - 1))
+
+
+def _alone(op: Recurrent, x: TensorType, r: TensorType) -> float:
+    """Seconds of one thread."""
     sizes = _Sizes.of(op, x, r)
     products = sizes.steps * sizes.batch * sizes.gates * sizes.hidden * (sizes.features + sizes.hidden)
     calls = sizes.steps * CALLS * sizes.directions // sizes.lanes
@@ -138,7 +160,7 @@ class _Layer:
     def _pack(self, operands: Operands, dense: bool) -> list[Weights]:
         w, r, b, p = (_operand(operands, i) for i in WEIGHTS)
         single = self._sizes.parts[-1][:2] == (1, 1)
-        negated = dense and p is None and self._is_sigmoid
+        negated = dense and p is None and self._is_sigmoid and not self._op.residuals
         packed = []
         for lanes in self._groups:
             part = slice(lanes[0], lanes[-1] + 1)
@@ -158,7 +180,7 @@ class _Layer:
     def _memory(self, weights: Sequence[Weights], workspace: Array) -> list[_Memory]:
         """Of each group of directions, which all work in the same bytes."""
         sizes, found = self._sizes, []
-        ordered, projected, gates, scratch, outputs, *states = _split(workspace, self._dtype, sizes.parts)
+        ordered, projected, gates, scratch, outputs, *states = laid_out(workspace, self._dtype, sizes.parts)
         h, cell, spare, saved = states
         by_step = projected.reshape(*gates.shape[:2], sizes.steps, *gates.shape[2:]).transpose(2, 0, 1, 3, 4)
         for one, functions in zip(weights, self._functions, strict=True):
@@ -194,10 +216,37 @@ class _Layer:
             made=list(outputs),
             ys=[] if placed else [y[steps, k] if back else y[:, k] for k, back in zip(lanes, backwards, strict=True)],
             first=[None if a is None else _of_lanes(a, lanes, layout) for a in first],
-            last=[_of_lanes(a, lanes, layout) for a in out[1:]],
+            last=[_of_lanes(a, lanes, layout) for a in out[1 : 1 + self._op.states]],
             lengths=_operand(operands, _LENGTHS),
             backwards=backwards,
+            residuals=self._residuals(out[1 + self._op.states :], lanes, backwards),
         )
+
+    def _residuals(self, out: Sequence[Array], lanes: Lanes, backwards: Sequence[bool]) -> list[_Residuals]:
+        """Of each step, where it leaves them; none if nobody asks."""
+        if not out:
+            return []
+        sizes = self._sizes
+        gates, *states = (a.swapaxes(1, 2) if self._op.layout else a for a in out)
+        by_gate = gates.reshape(*gates.shape[:3], sizes.gates, sizes.hidden).transpose(0, 1, 3, 2, 4)
+        found = []
+        for t in range(sizes.steps):
+            times = [sizes.steps - 1 - t if back else t for back in backwards]
+            of_gates, *of_states = (
+                side_by_side([a[k, time] for k, time in zip(lanes, times, strict=True)]) for a in (by_gate, *states)
+            )
+            is_gru = isinstance(self._op, GRU)
+            kept = Kept(of_gates.swapaxes(0, 1), of_states[1] if is_gru else None)
+            found.append(_Residuals(kept, of_states[:1] if is_gru else of_states))
+        return found
+
+
+@dataclass(frozen=True)
+class _Residuals:
+    """Where one step leaves its gates, and the states (L, N, H) as they were before it."""
+
+    kept: Kept
+    states: Sequence[Array]
 
 
 @dataclass(frozen=True)
@@ -238,6 +287,7 @@ class _Group:
     last: Sequence[Array]
     lengths: Array | None
     backwards: Sequence[bool]
+    residuals: Sequence[_Residuals]
 
     def run(self) -> None:
         self._project()
@@ -245,7 +295,10 @@ class _Group:
         for state, first in zip(states, self.first, strict=True):
             np.copyto(state, 0 if first is None else first)
         if self.lengths is None or (self.lengths >= len(self.made)).all():
-            self._scan()
+            if self.residuals:
+                self._scan_and_keep()
+            else:
+                self._scan()
         else:
             self._scan_some(self.lengths)
         for lane, y in enumerate(self.ys):
@@ -273,6 +326,18 @@ class _Group:
         if before is not state:
             np.copyto(state, before)
 
+    def _scan_and_keep(self) -> None:
+        """The same, with residuals."""
+        cell, (state, *others) = self.memory.cell, self.memory.states
+        before = state
+        for x, y, residuals in zip(self.memory.steps, self.made, self.residuals, strict=True):
+            for found, kept in zip((before, *others), residuals.states, strict=True):
+                np.copyto(kept, found)
+            cell(x, before, y, residuals.kept)
+            before = y
+        if before is not state:
+            np.copyto(state, before)
+
     def _scan_some(self, lengths: Array) -> None:
         """Beyond a sequence's end its states wait and its outputs are 0."""
         memory = self.memory
@@ -282,22 +347,18 @@ class _Group:
             ended = lengths[:, None] <= np.where(backwards, count - 1 - t, t)
             for state in others:  # one at most
                 np.copyto(memory.saved, state)
-            memory.cell(x, h, y)
+            if self.residuals:
+                residuals = self.residuals[t]
+                for found, kept in zip(memory.states, residuals.states, strict=True):
+                    np.copyto(kept, found)
+                memory.cell(x, h, y, residuals.kept)
+            else:
+                memory.cell(x, h, y)
             for state in others:
                 np.copyto(state, memory.saved, where=ended)
             np.copyto(y, h, where=ended)
             np.copyto(h, y)
             np.copyto(y, 0, where=ended)
-
-
-def _split(workspace: Array, dtype: np.dtype[Any], shapes: Sequence[tuple[int, ...]]) -> list[Array]:
-    """Arrays of these shapes, one after another."""
-    start, parts = 0, []
-    for shape in shapes:
-        end = start + math.prod(shape) * dtype.itemsize
-        parts.append(workspace[start:end].view(dtype).reshape(shape))
-        start = end
-    return parts
 
 
 def _operand(operands: Sequence[Any], index: int) -> Any:
@@ -310,10 +371,14 @@ def _of_lanes(state: Array, lanes: Lanes, layout: int) -> Array:
     return ordered[lanes[0] : lanes[-1] + 1]
 
 
-def _make(cls: type[Recurrent]) -> Kernel:
-    def bind(op: Recurrent, types: Sequence[TensorType | None], constants: Operands) -> Callable[..., None]:
+def _bind(op: Recurrent, types: Sequence[TensorType | None], constants: Operands) -> Callable[..., None]:
+    parts = _sequences(op, *types)
+    if len(parts) == 1:
         return _Layer(op, types, constants)
+    return in_shares(lambda own: _Layer(op, own, constants), types, parts, _memory(op, *types), axes_of_layer(op))
 
+
+def _make(cls: type[Recurrent]) -> Kernel:
     @kernel(
         cls,
         device="cpu",
@@ -322,11 +387,11 @@ def _make(cls: type[Recurrent]) -> Kernel:
         supports=_supports,
         workspace=_workspace,
         estimate=_seconds,
-        bind=bind,
+        bind=_bind,
     )
     def stepped(op: Recurrent, *operands: Array | None, out: tuple[Array, ...], workspace: Array) -> None:
         types = [None if a is None else TensorType(a.dtype.name, a.shape) for a in operands]
-        _Layer(op, types, [None] * len(types))(*operands, out=out, workspace=workspace)
+        _bind(op, types, [None] * len(types))(*operands, out=out, workspace=workspace)
 
     return stepped
 

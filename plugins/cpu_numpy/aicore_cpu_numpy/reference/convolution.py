@@ -1,4 +1,4 @@
-"""What Conv and ConvTranspose mean."""
+"""What Conv, ConvTranspose and the gradient of their weight mean."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from aicore.kernels import Kernel, kernel
 from aicore.ops.convolution import Conv, ConvTranspose
+from aicore.ops.convolution_grad import ConvWeightGrad
 from aicore.ops.window import numbers, output_dims
 from aicore_cpu_numpy.reference._precision import widen
 from aicore_cpu_numpy.reference._windows import windows
@@ -62,8 +63,20 @@ def conv_transpose(op: ConvTranspose, x: Array, w: Array, b: Array | None = None
     return np.ascontiguousarray(_biased(y[kept], b)).astype(x.dtype, copy=False)
 
 
+@kernel(ConvWeightGrad, device="cpu")
+def conv_weight_grad(op: ConvWeightGrad, x: Array, dy: Array) -> Array:
+    op, dims = op.settled(x.shape[2:]), dy.shape[2:]
+    patches = windows(widen(x), op, dims, fill=0)
+    summed = (0, *range(2, 2 + len(dims)))  # images and positions
+    parts = [
+        np.tensordot(gradient, patch, axes=(summed, summed))
+        for patch, gradient in zip(np.split(patches, op.group, 1), np.split(widen(dy), op.group, 1), strict=True)
+    ]
+    return np.concatenate(parts).astype(x.dtype, copy=False)
+
+
 def _biased(y: Array, b: Array | None) -> Array:
     return y if b is None else y + widen(b).reshape(-1, *(1,) * (y.ndim - 2))
 
 
-KERNELS: tuple[Kernel, ...] = (conv, conv_transpose)
+KERNELS: tuple[Kernel, ...] = (conv, conv_transpose, conv_weight_grad)

@@ -1,4 +1,4 @@
-"""Normalisation layers. Everything is computed in float32 at least, and rounded once to the type of the output."""
+"""Normalisation layers and their gradients, in float32 at least, and rounded once to the type of the output."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from aicore.ops.normalization import (
     MeanVarianceNormalization,
     RMSNormalization,
 )
+from aicore.ops.normalization_grad import BatchNormalizationGrad, LayerNormalizationGrad, RMSNormalizationGrad
 from aicore_cpu_numpy.reference._precision import Array, widen
 from aicore_cpu_numpy.reference.reduction import reduce_mean
 
@@ -34,7 +35,11 @@ def batch_normalization(op: BatchNormalization, x: Array, scale: Array, bias: Ar
     y = _affine(wide, batch_mean, batch_var, op.epsilon, scale, bias).astype(x.dtype, copy=False)
     next_mean = widen(mean) * op.momentum + batch_mean * (1 - op.momentum)
     next_var = widen(var) * op.momentum + batch_var * (1 - op.momentum)
-    return y, next_mean.astype(mean.dtype), next_var.astype(var.dtype)
+    moved = y, next_mean.astype(mean.dtype), next_var.astype(var.dtype)
+    if not op.statistics:
+        return moved
+    inverse = 1 / np.sqrt(batch_var + batch_var.dtype.type(op.epsilon))
+    return *moved, batch_mean.astype(wide.dtype, copy=False), inverse.astype(wide.dtype, copy=False)
 
 
 def _affine(x: Array, mean: Array, var: Array, epsilon: float, scale: Array, bias: Array) -> Any:
@@ -61,6 +66,46 @@ def layer_normalization(op: LayerNormalization, x: Array, scale: Array, bias: Ar
         return y
     stash = numpy_dtype(op.stash_type)
     return y, mean.astype(stash), inverse.astype(stash)
+
+
+@kernel(BatchNormalizationGrad, device="cpu")
+def batch_normalization_grad(
+    op: BatchNormalizationGrad, x: Array, scale: Array, mean: Array, inverse_deviation: Array, dy: Array
+) -> Any:
+    others = tuple(i for i in range(x.ndim) if i != 1) if x.ndim > 1 else (0,)
+    factor, mean, inverse = (per_channel(p, x.ndim) for p in (widen(scale), mean, inverse_deviation))
+    normal, gradient = (widen(x) - mean) * inverse, widen(dy)
+    dx = _through_statistics(normal, gradient * factor, inverse, others).astype(x.dtype, copy=False)
+    dscale, dbias = (np.sum(g, others).reshape(scale.shape) for g in (gradient * normal, gradient))
+    return dx, dscale.astype(scale.dtype, copy=False), dbias.astype(scale.dtype, copy=False)
+
+
+@kernel(LayerNormalizationGrad, device="cpu")
+def layer_normalization_grad(
+    op: LayerNormalizationGrad, x: Array, scale: Array, mean: Array, inverse_deviation: Array, dy: Array
+) -> Any:
+    axis = op.axis % x.ndim
+    normal, gradient = (widen(x) - mean) * inverse_deviation, widen(dy)
+    axes, leading = tuple(range(axis, x.ndim)), tuple(range(axis))
+    dx = _through_statistics(normal, gradient * widen(scale), inverse_deviation, axes).astype(x.dtype, copy=False)
+    dscale, dbias = (np.sum(g, leading) for g in (gradient * normal, gradient))
+    return dx, dscale.astype(scale.dtype, copy=False), dbias.astype(scale.dtype, copy=False)
+
+
+@kernel(RMSNormalizationGrad, device="cpu")
+def rms_normalization_grad(op: RMSNormalizationGrad, x: Array, scale: Array, dy: Array) -> Any:
+    axis = op.axis % x.ndim
+    axes, wide, gradient = tuple(range(axis, x.ndim)), widen(x), widen(dy)
+    inverse = 1 / np.sqrt(reduce_mean(np.square(wide), axes) + op.epsilon)
+    normal, scaled = wide * inverse, gradient * widen(scale)
+    dx = inverse * (scaled - normal * reduce_mean(scaled * normal, axes))
+    dscale = np.sum(gradient * normal, tuple(range(axis)))
+    return dx.astype(x.dtype, copy=False), dscale.astype(scale.dtype, copy=False)
+
+
+def _through_statistics(normal: Array, gradient: Array, inverse: Array, axes: tuple[int, ...]) -> Any:
+    """The gradient of x, given that of h = (x - mean) * inverse, and h; mean and inverse are over these axes."""
+    return inverse * (gradient - reduce_mean(gradient, axes) - normal * reduce_mean(gradient * normal, axes))
 
 
 @kernel(RMSNormalization, device="cpu")
@@ -124,6 +169,9 @@ def mean_variance_normalization(op: MeanVarianceNormalization, x: Array) -> Any:
 
 KERNELS: tuple[Kernel, ...] = (
     batch_normalization,
+    batch_normalization_grad,
+    layer_normalization_grad,
+    rms_normalization_grad,
     layer_normalization,
     rms_normalization,
     instance_normalization,

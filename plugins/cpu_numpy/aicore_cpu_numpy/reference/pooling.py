@@ -1,4 +1,4 @@
-"""What the pools mean."""
+"""What the pools mean, and their gradients."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from aicore.ops.pooling import (
     MaxPool,
     settle_pool,
 )
+from aicore.ops.pooling_grad import AveragePoolGrad, MaxPoolGrad
 from aicore.ops.window import W, Windowed, numbers, output_dims
 from aicore_cpu_numpy.reference._precision import widen
 from aicore_cpu_numpy.reference._windows import windows
@@ -49,6 +50,33 @@ def average_pool(op: AveragePool, x: Array) -> Array:
     return np.asarray(total / averaged_elements(op, x.shape[2:], dims), x.dtype)
 
 
+@kernel(MaxPoolGrad, device="cpu")
+def max_pool_grad(op: MaxPoolGrad, x: Array, dy: Array) -> Array:
+    op, dims = _settled(op, x)
+    taps = _flat_windows(widen(x), op, dims, -np.inf)
+    inside = _flat_windows(np.ones(x.shape, bool), op, dims, False)
+    largest = inside & ((taps == taps.max(axis=-1, keepdims=True)) | (taps != taps))  # NaN is not equal to itself
+    first = largest.argmax(axis=-1)[..., None]
+    place = np.take_along_axis(_flat_windows(_places(x.shape, 0), op, dims, 0), first, axis=-1)[..., 0]
+    found = largest.any(axis=-1)
+    dx = np.zeros(x.size, widen(dy).dtype)
+    np.add.at(dx, place[found], widen(dy)[found])
+    return dx.reshape(x.shape).astype(x.dtype, copy=False)
+
+
+@kernel(AveragePoolGrad, device="cpu")
+def average_pool_grad(op: AveragePoolGrad, dy: Array, shape: Array | None = None) -> Array:
+    spatial = tuple(shape.tolist()) if op.shape is None and shape is not None else op.shape or ()
+    op, dims = settle_pool(op, spatial), dy.shape[2:]
+    share = widen(dy) / averaged_elements(op, spatial, dims)
+    x_shape = (*dy.shape[:2], *spatial)
+    inside = _flat_windows(np.ones(x_shape, bool), op, dims, False)
+    place = _flat_windows(_places(x_shape, 0), op, dims, 0)
+    dx = np.zeros(math.prod(x_shape), share.dtype)
+    np.add.at(dx, place[inside], np.broadcast_to(share[..., None], place.shape)[inside])
+    return dx.reshape(x_shape).astype(dy.dtype, copy=False)
+
+
 @kernel(LpPool, device="cpu")
 def lp_pool(op: LpPool, x: Array) -> Array:
     op, dims = _settled(op, x)
@@ -72,7 +100,7 @@ def global_lp_pool(op: GlobalLpPool, x: Array) -> Array:
     return (_over_spatial(np.sum, np.abs(widen(x)) ** op.p) ** (1 / op.p)).astype(x.dtype)
 
 
-def averaged_elements(op: AveragePool, spatial: Sequence[int], dims: Sequence[int]) -> Array:
+def averaged_elements(op: AveragePool | AveragePoolGrad, spatial: Sequence[int], dims: Sequence[int]) -> Array:
     """How many elements each window's mean is over: of `x` alone, or of padding too, but never what lies beyond."""
     count = len(dims)
     along = []
@@ -115,6 +143,8 @@ def _over_spatial(reduction: Callable[..., Any], x: Array) -> Array:
 KERNELS: tuple[Kernel, ...] = (
     max_pool,
     average_pool,
+    max_pool_grad,
+    average_pool_grad,
     lp_pool,
     global_average_pool,
     global_max_pool,

@@ -15,7 +15,8 @@ from aicore_cpu_numpy.reference._precision import widen
 
 Array = np.ndarray[Any, Any]
 Function: TypeAlias = "Callable[[Array], Array]"
-Cell: TypeAlias = "Callable[..., tuple[Array, ...]]"
+Cell: TypeAlias = "Callable[..., tuple[tuple[Array, ...], tuple[Array, ...]]]"
+"""(direction, x, *states) -> (states, residuals); the first residuals are what goes into each gate's activation."""
 
 
 @dataclass(frozen=True)
@@ -74,30 +75,36 @@ def lstm(
     return _layer(op, partial(_lstm_step, op), (x, w, r, b, p), sequence_lens, (initial_h, initial_c))
 
 
-def _rnn_step(d: Direction, x: Array, h: Array) -> tuple[Array, ...]:
+def _rnn_step(d: Direction, x: Array, h: Array) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
     (f,) = d.activations
-    return (f(x @ d.w[0].T + h @ d.r[0].T + d.wb[0] + d.rb[0]),)
+    gate = x @ d.w[0].T + h @ d.r[0].T + d.wb[0] + d.rb[0]
+    return (f(gate),), (gate, h)
 
 
-def _gru_step(op: GRU, d: Direction, x: Array, h: Array) -> tuple[Array, ...]:
+def _gru_step(op: GRU, d: Direction, x: Array, h: Array) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
     f, g = d.activations
-    update = f(x @ d.w[0].T + h @ d.r[0].T + d.wb[0] + d.rb[0])
-    reset = f(x @ d.w[1].T + h @ d.r[1].T + d.wb[1] + d.rb[1])
+    gate_z, gate_r = (x @ d.w[k].T + h @ d.r[k].T + d.wb[k] + d.rb[k] for k in range(2))
+    update, reset = f(gate_z), f(gate_r)
     if op.linear_before_reset:
-        hidden = g(x @ d.w[2].T + reset * (h @ d.r[2].T + d.rb[2]) + d.wb[2])
+        last = h @ d.r[2].T + d.rb[2]
+        gate_h = x @ d.w[2].T + reset * last + d.wb[2]
     else:
-        hidden = g(x @ d.w[2].T + (reset * h) @ d.r[2].T + d.rb[2] + d.wb[2])
-    return ((1 - update) * hidden + update * h,)
+        last = reset * h
+        gate_h = x @ d.w[2].T + last @ d.r[2].T + d.rb[2] + d.wb[2]
+    return ((1 - update) * g(gate_h) + update * h,), (gate_z, gate_r, gate_h, h, last)
 
 
-def _lstm_step(op: LSTM, d: Direction, x: Array, h: Array, c: Array) -> tuple[Array, ...]:
-    f, g, last = d.activations
+def _lstm_step(op: LSTM, d: Direction, x: Array, h: Array, c: Array) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+    f, g, squash = d.activations
     gate_i, gate_o, gate_f, gate_c = (x @ d.w[k].T + h @ d.r[k].T + d.wb[k] + d.rb[k] for k in range(4))
     peep_i, peep_o, peep_f = d.p
-    admit = f(gate_i + peep_i * c)
-    keep = 1 - admit if op.input_forget else f(gate_f + peep_f * c)
-    c = keep * c + admit * g(gate_c)
-    return f(gate_o + peep_o * c) * last(c), c
+    gate_i = gate_i + peep_i * c
+    gate_f = gate_f + peep_f * c
+    admit = f(gate_i)
+    keep = 1 - admit if op.input_forget else f(gate_f)
+    new = keep * c + admit * g(gate_c)
+    gate_o = gate_o + peep_o * new
+    return (f(gate_o) * squash(new), new), (gate_i, gate_o, gate_f, gate_c, h, c)
 
 
 def _layer(
@@ -117,7 +124,7 @@ def _layer(
     lengths = np.full(batch, steps) if lengths is None else lengths
     functions = [partial(_clipped, op.clip, a) for a in op.settled_activations()]
     share = len(functions) // op.directions
-    ys, finals = [], []
+    ys, finals, residuals = [], [], []
     for k in range(op.directions):
         bias = np.zeros(2 * op.gates * hidden, x.dtype) if b is None else b[k]
         direction = Direction(
@@ -130,31 +137,38 @@ def _layer(
         )
         states = [_initial(op, s, k, (batch, hidden), x.dtype) for s in initial]
         backwards = op.direction == "reverse" or k == 1
-        y, last = _scan(partial(step, direction), sequence, lengths, states, backwards)
+        y, last, kept = _scan(partial(step, direction), sequence, lengths, states, backwards)
         ys.append(y)
         finals.append(last)
+        kept = kept or [y] * (op.gates + op.kept - 1)  # of no steps at all
+        residuals.append((np.concatenate(kept[: op.gates], axis=-1), *kept[op.gates :]))
     outputs = (np.stack(ys, axis=1), *(np.stack(s, axis=0) for s in zip(*finals, strict=True)))
     if op.layout:
         outputs = (outputs[0].transpose(2, 0, 1, 3), *(s.swapaxes(0, 1) for s in outputs[1:]))
+    if op.residuals:
+        by_step = [np.stack(kept, axis=0) for kept in zip(*residuals, strict=True)]
+        outputs = (*outputs, *(kept.swapaxes(1, 2) if op.layout else kept for kept in by_step))
     dtype = operands[0].dtype if operands[0] is not None else x.dtype
     return tuple(np.ascontiguousarray(o).astype(dtype, copy=False) for o in outputs)
 
 
 def _scan(
     step: Cell, x: Array, lengths: Array, states: Sequence[Array], backwards: bool
-) -> tuple[Array, Sequence[Array]]:
-    """Outputs (T, N, H) and last states of one direction. Beyond a sequence's end its state waits, its output is 0.
+) -> tuple[Array, Sequence[Array], Sequence[Array]]:
+    """Outputs (T, N, H), last states and residuals of one direction.
 
-    Backwards, a sequence therefore starts from its initial state at its own last step.
+    Beyond a sequence's end its state waits, its output is 0. Backwards, a sequence therefore starts from its initial
+    state at its own last step.
     """
     steps = range(len(x))
     y = np.zeros((len(x), *states[0].shape), states[0].dtype)
+    found: dict[int, tuple[Array, ...]] = {}
     for t in reversed(steps) if backwards else steps:
         alive = (t < lengths)[:, None]
-        new = step(x[t], *states)
+        new, found[t] = step(x[t], *states)
         states = [np.where(alive, n, s) for n, s in zip(new, states, strict=True)]
         y[t] = np.where(alive, new[0], 0)
-    return y, states
+    return y, states, [np.stack(parts) for parts in zip(*(found[t] for t in steps), strict=True)]
 
 
 def _initial(op: Recurrent, state: Array | None, direction: int, shape: tuple[int, int], dtype: Any) -> Array:

@@ -96,6 +96,17 @@ def largest(dtype: np.dtype[Any]) -> Any:
     return np.inf if dtype.kind == "f" else True if dtype.kind == "b" else np.iinfo(dtype).max
 
 
+@kernel(ops.SumTo, device="cpu")
+def sum_to(op: ops.SumTo, x: Array, shape: Array | None = None) -> Any:
+    wanted = tuple(op.shape or ()) if shape is None else tuple(shape.tolist())
+    leading = x.ndim - len(wanted)
+    padded = (1,) * leading + wanted
+    if leading < 0 or any(want not in (1, dim) for want, dim in zip(padded, x.shape, strict=True)):
+        raise ValueError(f"the shape {wanted} does not broadcast to {x.shape}")
+    axes = tuple(i for i, want in enumerate(padded) if i < leading or want == 1)
+    return reduce_sum(widen(x), axes).astype(x.dtype, copy=False).reshape(wanted)
+
+
 FORMULAS: dict[type[Op], Formula] = {
     ops.ReduceSum: reduce_sum,
     ops.ReduceMean: reduce_mean,
@@ -108,4 +119,4 @@ FORMULAS: dict[type[Op], Formula] = {
     ops.ReduceLogSum: reduce_log_sum,
     ops.ReduceLogSumExp: reduce_log_sum_exp,
 }
-KERNELS: tuple[Kernel, ...] = tuple(reduction(cls, formula) for cls, formula in FORMULAS.items())
+KERNELS: tuple[Kernel, ...] = (*(reduction(cls, formula) for cls, formula in FORMULAS.items()), sum_to)

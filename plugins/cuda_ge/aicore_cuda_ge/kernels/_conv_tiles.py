@@ -77,6 +77,11 @@ def padded_columns(problem: Problem) -> int:
     return in_fours(problem.maps)
 
 
+def packed_bytes(problem: Problem) -> int:
+    """Of packed weights of all groups."""
+    return 4 * problem.groups * padded_depth(problem) * padded_columns(problem)
+
+
 def in_fours(count: int) -> int:
     """Up to a multiple of four."""
     return -(-count // 4) * 4

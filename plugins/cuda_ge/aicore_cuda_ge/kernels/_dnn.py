@@ -28,8 +28,13 @@ _TENSOR_CORES, _FLOAT32_ONLY = 1, 3
 """cudnnMathType_t: CUDNN_TENSOR_OP_MATH, which is TF32 for float32; CUDNN_FMA_MATH."""
 _NOTHING_AFTER, _KEEP_NAN = 5, 1
 """cudnnActivationMode_t, cudnnNanPropagation_t."""
-ALGORITHMS = {"precomputed": 1, "fft": 4, "fft_tiles": 5, "winograd_apart": 7}
-"""cudnnConvolutionFwdAlgo_t; all add up in a fixed order."""
+ALGORITHMS = {
+    "forward": {"precomputed": 1, "fft": 4, "fft_tiles": 5, "winograd_apart": 7},
+    "images": {"plain": 1, "fft_tiles": 3, "winograd_apart": 5},
+    "weights": {"plain": 1, "fft_tiles": 6, "winograd_apart": 5},
+}
+"""By direction, in which cuDNN works: cudnnConvolutionFwdAlgo_t, cudnnConvolutionBwdDataAlgo_t and
+cudnnConvolutionBwdFilterAlgo_t. All of these add up in a fixed order."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,8 @@ class Description:
     """A convolution of images of two spatial axes.
 
     w: (maps of all groups, channels of a group, two kernel sizes). channels_last: of images, results and weights.
-    tf32: float32 may be rounded to it. algorithm: key of ALGORITHMS.
+    tf32: float32 may be rounded to it. algorithm: key of ALGORITHMS of its direction, which is `forward`, or `images`
+    or `weights` for the gradient of these.
     """
 
     dtype: str
@@ -53,13 +59,15 @@ class Description:
     stride: tuple[int, int]
     dilation: tuple[int, int]
     groups: int
+    direction: str = "forward"
 
 
 @dataclass(frozen=True)
 class Prepared:
     """A convolution that the library has been told of. Addresses in the order of DnnConvolution; they stay valid.
 
-    workspace: bytes that the library wants.
+    A gradient takes the place of the convolution: its operands, in the order of the library, are x and w there,
+    and its result is y. workspace: bytes that the library wants.
     """
 
     functions: tuple[int, int, int]
@@ -104,18 +112,21 @@ def _prepare(what: Description, handle: c_void_p) -> Prepared | None:
     math = _TENSOR_CORES if what.tf32 or what.dtype != "float32" else _FLOAT32_ONLY
     _check(library.cudnnSetConvolutionMathType(convolution, math), "setting the precision")
     _check(library.cudnnSetActivationDescriptor(after, _NOTHING_AFTER, _KEEP_NAN, ctypes.c_double(0)), "an activation")
-    algorithm, workspace = ALGORITHMS[what.algorithm], c_size_t()
-    status = library.cudnnGetConvolutionForwardWorkspaceSize(handle, x, w, convolution, y, algorithm, byref(workspace))
-    if status != 0:
+    algorithm, workspace = ALGORITHMS[what.direction][what.algorithm], c_size_t()
+    name = {"forward": "Forward", "images": "BackwardData", "weights": "BackwardFilter"}[what.direction]
+    first, second, result = {"forward": (x, w, y), "images": (w, y, x), "weights": (x, y, w)}[what.direction]
+    asked = getattr(library, f"cudnnGetConvolution{name}WorkspaceSize")
+    if asked(handle, first, second, convolution, result, algorithm, byref(workspace)) != 0:
         return None
     functions = (
         library.cudnnSetStream,
-        library.cudnnConvolutionForward,
+        getattr(library, f"cudnnConvolution{name}"),
         library.cudnnConvolutionBiasActivationForward,
     )
+    objects = (handle, first, second, result, bias, convolution, after)
     return Prepared(
         functions=tuple(int(ctypes.cast(f, c_void_p).value or 0) for f in functions),  # type: ignore[arg-type]  # three
-        objects=tuple(int(o.value or 0) for o in (handle, x, w, y, bias, convolution, after)),  # type: ignore[arg-type]
+        objects=tuple(int(o.value or 0) for o in objects),  # type: ignore[arg-type]  # seven
         algorithm=algorithm,
         workspace=int(workspace.value),
     )

@@ -59,6 +59,7 @@ class Way:
     channels_last: bool
     algorithm: str
     tf32: bool = False
+    direction: str = "forward"
 
 
 def reason_against(fast: str, problem: Problem) -> str | None:
@@ -120,6 +121,7 @@ def describe(problem: Problem, way: Way) -> Description:
         stride=(window.stride[1], window.stride[2]),
         dilation=(window.dilation[1], window.dilation[2]),
         groups=problem.groups,
+        direction=way.direction,
     )
 
 

@@ -24,6 +24,7 @@ from aicore_cuda_ge.kernels import _conv_tiles as tiles
 from aicore_cuda_ge.kernels import _dnn_conv as by_library
 from aicore_cuda_ge.kernels import _tensor_conv as on_tensor_cores
 from aicore_cuda_ge.kernels import _tensor_tiles as tensor
+from aicore_cuda_ge.kernels._conv_launch import AxisTaps, implicit_params, pack_params
 from aicore_cuda_ge.kernels._conv_problem import Problem, problem_of, reason_against
 from aicore_cuda_ge.kernels._conv_tiles import Tile
 from aicore_cuda_ge.kernels._machine import BYTES_EACH_SECOND, LAUNCH_SECONDS
@@ -122,19 +123,17 @@ def bind_implicit(
     """The launch on packed weights; those that are not constant are packed into the workspace before it."""
     problem, chosen, w = problem_of(op, *types), choices[tile], constants[1]
     depth, columns, workspace = tiles.padded_depth(problem), tiles.padded_columns(problem), problem.out_at + 1
-    tail = (chosen.index, split, columns, depth, int(w is not None))
     if w is not None:
         extra = (on_device(w, partial(packed, problem=problem, depth=depth, columns=columns)),)
-        return (compiled(chosen.kernel, (*problem.params(workspace + 1), *tail), extra),)
-    sizes = (problem.groups, problem.maps, problem.channels, problem.window.taps, depth, columns)
-    pack = compiled("conv_pack", (*sizes, workspace))
-    return pack, compiled(chosen.kernel, (*problem.params(workspace), *tail))
+        numbers = implicit_params(problem, chosen, split, w_at=workspace + 1, is_fixed=True)
+        return (compiled(chosen.kernel, numbers, extra),)
+    pack = compiled("conv_pack", pack_params(problem, AxisTaps.all_of(problem.window), workspace))
+    return pack, compiled(chosen.kernel, implicit_params(problem, chosen, split, w_at=workspace))
 
 
 def implicit_workspace(op: Op, *types: TensorType | None, **settings: Any) -> int:
     """Bytes of packed weights, should these not be constant."""
-    problem = problem_of(op, *types)
-    return 4 * problem.groups * tiles.padded_depth(problem) * tiles.padded_columns(problem)
+    return tiles.packed_bytes(problem_of(op, *types))
 
 
 def implicit_estimate(

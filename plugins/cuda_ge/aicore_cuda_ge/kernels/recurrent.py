@@ -1,11 +1,10 @@
-"""RNN, LSTM and GRU: one matrix product for the inputs of all steps, then a launch for each step.
+"""RNN, LSTM and GRU: one matrix product for the inputs of all steps, then a launch for each step, or one for all.
 
 float16 and bfloat16 are multiplied on tensor cores; sums and states stay float32, and results are rounded once.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,22 +16,19 @@ from aicore.ops.recurrent import GRU, LSTM, RNN, Recurrent
 from aicore_cuda_ge.arrays import DeviceArray
 from aicore_cuda_ge.calls import Call, compiled
 from aicore_cuda_ge.kernels import _product_times as times
+from aicore_cuda_ge.kernels import _recurrent_clusters as clusters
 from aicore_cuda_ge.kernels import _tensor_product as on_tensor_cores
 from aicore_cuda_ge.kernels import _tensor_tiles as tensor
-from aicore_cuda_ge.kernels._activations import IDENTITY, Params, recurrent_params
+from aicore_cuda_ge.kernels._activations import Params
 from aicore_cuda_ge.kernels._machine import BYTES_EACH_SECOND, LAUNCH_SECONDS, machine
 from aicore_cuda_ge.kernels._memory_bound import run_from_plan
 from aicore_cuda_ge.kernels._packing import item_bytes, on_device
 from aicore_cuda_ge.kernels._product import Product
+from aicore_cuda_ge.kernels._recurrent_params import MOST_SEQUENCES, cell_of, layer_params, rounded
 from aicore_cuda_ge.kernels._tensor_product import Operand
-from aicore_cuda_ge.kernels._windows import ELEMENTS
 
-_CELLS = {RNN: 0, LSTM: 1, GRU: 2}
-_LINEAR_GRU = 3
-_ACTIVATIONS = 6
 _PROJECTION_TILE = "64x64"
 _LARGEST = 2**31 - 1
-_MOST_SEQUENCES = 65_535
 _L2_BYTES_EACH_SECOND = times.L2_BYTES_EACH_SECOND
 
 
@@ -51,9 +47,7 @@ class Layer:
     @property
     def cell(self) -> int:
         """As RecurrentCell of graph_executor/rnn/recurrent.cuh numbers them."""
-        if isinstance(self.op, GRU) and self.op.linear_before_reset:
-            return _LINEAR_GRU
-        return _CELLS[type(self.op)]
+        return cell_of(self.op)
 
     @property
     def projection(self) -> Product:
@@ -75,15 +69,15 @@ class Layer:
     @property
     def offsets(self) -> tuple[int, int, int, int]:
         """Of the states hidden, cell, update and reset_hidden in the workspace, in floats; each a multiple of 16."""
-        projected = _rounded(self.projection.rows * self.projection.columns)
-        unit = _rounded(self.units)
-        hidden = projected + _rounded(2 * self.units)
+        projected = rounded(self.projection.rows * self.projection.columns)
+        unit = rounded(self.units)
+        hidden = projected + rounded(2 * self.units)
         return projected, hidden, hidden + unit, hidden + 2 * unit
 
     @property
     def states_end(self) -> int:
         """Bytes of the workspace that hold float32."""
-        return 4 * (self.offsets[-1] + _rounded(self.units))
+        return 4 * (self.offsets[-1] + rounded(self.units))
 
     @property
     def factors(self) -> tuple[Operand, Operand]:
@@ -100,16 +94,8 @@ class Layer:
 
     def params(self, constant: bool) -> Params:
         """The struct Recurrent. constant: nothing writes r while a program runs."""
-        op = self.op
-        activations = [recurrent_params(activated) for activated in op.settled_activations()]
-        activations += [IDENTITY] * (_ACTIVATIONS - len(activations))
-        return (
-            *(ELEMENTS[self.dtype], self.cell, self.steps, self.batch, self.hidden, op.directions, op.gates),
-            *(op.layout, int(op.direction == "reverse"), int(isinstance(op, LSTM) and op.input_forget)),
-            *(self.operands, op.n_outputs(), *self.offsets, int(constant)),
-            math.inf if op.clip is None else float(op.clip),
-            *chain.from_iterable(activations),
-        )
+        sizes, arrays = (self.steps, self.batch, self.hidden), (self.operands, self.op.n_outputs())
+        return layer_params(self.op, self.dtype, sizes, arrays, self.offsets, constant)
 
 
 def layer_of(op: Op, *types: TensorType | None) -> Layer:
@@ -133,7 +119,7 @@ def supports(op: Op, *types: TensorType | None) -> str | None:
         return reason
     if layer.dtype != "float32" and layer.features == 0:
         return f"takes at least one feature in {layer.dtype}"
-    return f"takes at most {_MOST_SEQUENCES} sequences" if layer.batch > _MOST_SEQUENCES else None
+    return f"takes at most {MOST_SEQUENCES} sequences" if layer.batch > MOST_SEQUENCES else None
 
 
 def workspace(op: Op, *types: TensorType | None) -> int:
@@ -187,7 +173,7 @@ def estimate(op: Op, *types: TensorType | None) -> float:
     layer = layer_of(op, *types)
     r_bytes = item_bytes(layer.dtype) * layer.op.directions * layer.op.gates * layer.hidden**2
     rate = _L2_BYTES_EACH_SECOND if r_bytes < 30e6 else BYTES_EACH_SECOND
-    launches = 2 if layer.cell == _CELLS[GRU] else 1
+    launches = 2 if isinstance(layer.op, GRU) and not layer.op.linear_before_reset else 1
     each = launches * (LAUNCH_SECONDS + 0.4e-6) + -(-layer.batch // 8) * r_bytes / rate
     return _projection_seconds(layer) + layer.steps * each
 
@@ -208,13 +194,26 @@ def _plan(product: Product) -> str:
     return min(usable, key=lambda plan: times.tiled_seconds(product, plan))
 
 
-def _rounded(floats: int) -> int:
-    """Up to a multiple of 64 bytes."""
-    return -(-floats // 16) * 16
+def clusters_support(op: Op, *types: TensorType | None) -> str | None:
+    return supports(op, *types) or clusters.refusal(layer_of(op, *types).hidden)
 
 
-def _kernel_of(op: type[Op]) -> Kernel:
-    decorate = kernel(
+def bind_clusters(
+    op: Op, types: Sequence[TensorType | None], constants: Sequence[DeviceArray | None]
+) -> tuple[Call, ...]:
+    """The projection, and all steps in one launch."""
+    layer = layer_of(op, *types)
+    steps = compiled("recurrent_clusters", layer.params(constants[2] is not None))
+    return (*_project(layer, constants[1]), steps)
+
+
+def estimate_clusters(op: Op, *types: TensorType | None) -> float:
+    layer = layer_of(op, *types)
+    return _projection_seconds(layer) + clusters.seconds(layer.op, layer.steps, layer.batch, layer.hidden)
+
+
+def _kernels_of(op: type[Op]) -> tuple[Kernel, Kernel]:
+    steps = kernel(
         op,
         device="cuda",
         variant="steps",
@@ -224,7 +223,17 @@ def _kernel_of(op: type[Op]) -> Kernel:
         bind=bind,
         estimate=estimate,
     )
-    return decorate(run_from_plan)
+    in_clusters = kernel(
+        op,
+        device="cuda",
+        variant="clusters",
+        dtypes={"float32"},
+        supports=clusters_support,
+        workspace=workspace,
+        bind=bind_clusters,
+        estimate=estimate_clusters,
+    )
+    return steps(run_from_plan), in_clusters(run_from_plan)
 
 
-KERNELS: tuple[Kernel, ...] = tuple(map(_kernel_of, (RNN, LSTM, GRU)))
+KERNELS: tuple[Kernel, ...] = tuple(chain.from_iterable(map(_kernels_of, (RNN, LSTM, GRU))))

@@ -22,15 +22,25 @@ struct ImplicitConv : ConvGeometry {
     int column_tiles;        // of a group
     int packed_columns, packed_depth;
     int w_is_fixed;          // no kernel writes w, so that it may be read before the previous one has ended
+    int y_first, y_image, y_line, y_step;  // as in Scattered
     Activation activation;
+};
+
+// Where results lie that are not side by side: elements before the first, between images, lines and pixels. An image
+// distance of 0 says that they are side by side. The gradient of the images of a strided convolution is made so: a
+// convolution for each of the places that a stride steps over.
+struct Scattered {
+    std::int64_t first, image, line, pixel;
 };
 
 struct ImplicitParams {
     ConvParams conv;
+    Scattered scattered;
     std::int64_t tile;   // in its list of implicit_tiles.cuh, and in aicore_cuda_ge/kernels/_conv_tiles.py
     std::int64_t split;  // at most so many blocks share the depth of a tile; one before compute capability 9.0
     std::int64_t packed_columns, packed_depth;
     std::int64_t w_is_fixed;
+    std::int64_t x_byte, w_byte;  // where images and packed weights begin behind their pointers
 };
 
 // What the kernel takes, for tiles of so many columns.
@@ -40,10 +50,12 @@ inline ImplicitConv implicit_conv(void *const *pointers, const ImplicitParams &p
     const auto narrow = [](std::int64_t value) { return static_cast<int>(value); };
     ImplicitConv p = {};
     p.set_geometry(c);
-    p.x = t.x, p.w = t.w, p.bias = t.bias, p.residual = t.residual, p.y = t.y;
+    p.x = t.x + params.x_byte / 4, p.w = t.w + params.w_byte / 4, p.bias = t.bias, p.residual = t.residual, p.y = t.y;
     p.column_tiles = (p.maps + columns - 1) / columns;
     p.packed_columns = narrow(params.packed_columns), p.packed_depth = narrow(params.packed_depth);
     p.w_is_fixed = params.w_is_fixed != 0;
+    p.y_first = narrow(params.scattered.first), p.y_image = narrow(params.scattered.image);
+    p.y_line = narrow(params.scattered.line), p.y_step = narrow(params.scattered.pixel);
     p.activation = c.activation;
     return p;
 }
@@ -78,7 +90,11 @@ struct ImplicitTile {
 __device__ __forceinline__ void store_sums(const ImplicitConv &p, int row, int group, int map, float4 sums) {
     if (row >= p.rows || map >= p.maps) return;
     const int column = group * p.maps + map;
-    const std::int64_t at = static_cast<std::int64_t>(row) * p.y_pixel + column;
+    std::int64_t at = static_cast<std::int64_t>(row) * p.y_pixel + column;
+    if (p.y_image != 0) {
+        const int image = row / p.out_pixels, pixel = row - image * p.out_pixels, line = pixel / p.out_width;
+        at = p.y_first + image * p.y_image + line * p.y_line + (pixel - line * p.out_width) * p.y_step + column;
+    }
     store_four(p.activation, sums, p.bias == nullptr ? nullptr : p.bias + column,
                p.residual == nullptr ? nullptr : p.residual + at, p.y + at, p.maps - map, p.maps % 4 == 0);
 }

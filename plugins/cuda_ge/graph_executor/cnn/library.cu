@@ -157,23 +157,38 @@ struct RedoParams {
     std::int64_t flag_at;
 };
 
+template <bool Transposed>
 __global__ void __launch_bounds__(kThreads) redo(const cnn::ConvParams p, const cnn::ConvPointers<float> t,
                                                  const int *flag) {
     wait_for_previous();
     let_next_begin();
     if (*flag == 0) return;
     const std::int64_t count = cnn::outputs_of(p), step = static_cast<std::int64_t>(gridDim.x) * kThreads;
-    for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < count; i += step)
-        cnn::conv_element<float, float>(p, t, i);
+    for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < count; i += step) {
+        if constexpr (Transposed) {
+            cnn::transposed_element<float, float>(p, t, i);
+        } else {
+            cnn::conv_element<float, float>(p, t, i);
+        }
+    }
 }
 
-int conv_redo(void *const *pointers, const RedoParams &p, cudaStream_t stream) {
+template <bool Transposed>
+int launch_redo(void *const *pointers, const RedoParams &p, cudaStream_t stream) {
     const std::int64_t count = cnn::outputs_of(p.conv);
     if (count == 0) return cudaSuccess;
     const unsigned blocks = blocks_for(count, kThreads), most = 1024;
-    return launch_early(redo, blocks < most ? blocks : most, kThreads, 0, stream, p.conv,
+    return launch_early(redo<Transposed>, blocks < most ? blocks : most, kThreads, 0, stream, p.conv,
                         cnn::conv_pointers<float>(pointers, p.conv), static_cast<const int *>(pointers[p.flag_at]));
 }
+
+int conv_redo(void *const *pointers, const RedoParams &p, cudaStream_t stream) {
+    return launch_redo<false>(pointers, p, stream);
+}
+int conv_transpose_redo(void *const *pointers, const RedoParams &p, cudaStream_t stream) {
+    return launch_redo<true>(pointers, p, stream);
+}
 AICORE_KERNEL(conv_redo, RedoParams, 3, conv_redo);
+AICORE_KERNEL(conv_transpose_redo, RedoParams, 3, conv_transpose_redo);
 
 }  // namespace

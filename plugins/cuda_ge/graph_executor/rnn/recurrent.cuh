@@ -21,7 +21,7 @@ struct Recurrent {
     std::int64_t reversed;      // the first direction goes backwards
     std::int64_t input_forget;  // LSTM
     std::int64_t operands;      // pointers before the results
-    std::int64_t results;       // y, y_h and, of an LSTM, y_c
+    std::int64_t results;       // y, y_h, of an LSTM y_c, and residuals: gates, hidden and, but for an RNN, last
     std::int64_t hidden_at, cell_at, update_at, reset_hidden_at;  // in floats, in the workspace
     std::int64_t r_constant;    // no kernel writes r
     float clip;                 // infinity for none
@@ -36,6 +36,7 @@ struct RecurrentPointers {
     const int *lengths;
     const T *initial_h, *initial_c, *peepholes;
     T *y, *y_h, *y_c;
+    T *gates, *kept_hidden, *kept_last;
     float *projected, *hidden, *cell, *update, *reset_hidden;
 };
 
@@ -52,7 +53,11 @@ RecurrentPointers<T> recurrent_pointers(void *const *pointers, const Recurrent &
     if (operands > 7) on.peepholes = static_cast<const T *>(pointers[7]);
     on.y = static_cast<T *>(pointers[operands]);
     on.y_h = static_cast<T *>(pointers[operands + 1]);
-    on.y_c = layer.results > 2 ? static_cast<T *>(pointers[operands + 2]) : nullptr;
+    const std::int64_t states = layer.cell == kLstm ? 2 : 1, residuals = operands + 1 + states;
+    on.y_c = states > 1 ? static_cast<T *>(pointers[operands + 2]) : nullptr;
+    if (layer.results > 1 + states) on.gates = static_cast<T *>(pointers[residuals]);
+    if (layer.results > 1 + states) on.kept_hidden = static_cast<T *>(pointers[residuals + 1]);
+    if (layer.results > 3 + states) on.kept_last = static_cast<T *>(pointers[residuals + 2]);
     on.projected = workspace;
     on.hidden = workspace + layer.hidden_at;
     on.cell = workspace + layer.cell_at;
@@ -97,14 +102,26 @@ AICORE_HOST_DEVICE std::int64_t projected_at(const Recurrent &layer, std::int64_
     return (row * layer.directions + direction) * layer.gates * layer.hidden + unit;
 }
 
+// The row of residuals: they have the order of x's rows.
+AICORE_HOST_DEVICE std::int64_t kept_row(const Recurrent &layer, std::int64_t time, std::int64_t direction,
+                                         std::int64_t sequence) {
+    const std::int64_t row = layer.batch_first ? sequence * layer.steps + time : time * layer.batch + sequence;
+    return direction * layer.steps * layer.batch + row;
+}
+
 // What gates are made of, for one unit of one sequence: sums of the recurrent product beside everything else.
 struct CellAt {
     std::int64_t direction, sequence, unit, time;
 };
 
-AICORE_HOST_DEVICE float gate_activation(const Recurrent &layer, std::int64_t direction, int which, float x) {
+// Not inline: kernels have many gates, each with all activations.
+static __device__ __noinline__ float activate_by(Activation f, float limit, float x) {
+    return activate(f, clip(x, -limit, limit));
+}
+
+__device__ __forceinline__ float gate_activation(const Recurrent &layer, std::int64_t direction, int which, float x) {
     const int each = layer.cell == kLstm ? 3 : layer.cell == kRnn ? 1 : 2;
-    return activate(layer.activations[direction * each + which], clip(x, -layer.clip, layer.clip));
+    return activate_by(layer.activations[direction * each + which], layer.clip, x);
 }
 
 // x @ w' of a gate with the bias that belongs to it.
@@ -131,6 +148,25 @@ __device__ __forceinline__ float peephole(const Recurrent &layer, const Recurren
     return widen(on.peepholes[(at.direction * 3 + which) * layer.hidden + at.unit]) * cell;
 }
 
+// Residuals, where they are asked for: what goes into the activation of a gate, the states before, and h r' + b or the
+// scaled state of a GRU.
+template <class T>
+__device__ __forceinline__ void keep_gate(const Recurrent &layer, const RecurrentPointers<T> &on, const CellAt &at, int gate,
+                                          float x) {
+    if (on.gates == nullptr) return;
+    const std::int64_t row = kept_row(layer, at.time, at.direction, at.sequence);
+    on.gates[(row * layer.gates + gate) * layer.hidden + at.unit] = narrow<T>(x);
+}
+
+template <class T>
+__device__ __forceinline__ void keep_states(const Recurrent &layer, const RecurrentPointers<T> &on, const CellAt &at,
+                                            float h, float last) {
+    if (on.kept_hidden == nullptr) return;
+    const std::int64_t unit = kept_row(layer, at.time, at.direction, at.sequence) * layer.hidden + at.unit;
+    on.kept_hidden[unit] = narrow<T>(h);
+    if (on.kept_last != nullptr) on.kept_last[unit] = narrow<T>(last);
+}
+
 // Stores the new state of a unit, unless its sequence has ended: then the state stays, and y is 0.
 template <class T>
 __device__ __forceinline__ void store_state(const Recurrent &layer, const RecurrentPointers<T> &on, const CellAt &at,
@@ -153,12 +189,21 @@ __device__ __forceinline__ void store_state(const Recurrent &layer, const Recurr
     if (on.y_c != nullptr) on.y_c[last] = narrow<T>(cell);
 }
 
+template <class T>
+__device__ __forceinline__ float hidden_before(const Recurrent &layer, const RecurrentPointers<T> &on, const CellAt &at,
+                                       std::int64_t step) {
+    const std::int64_t half = layer.directions * layer.batch * layer.hidden;
+    return on.hidden[step % 2 * half + unit_at(layer, at.direction, at.sequence, at.unit)];
+}
+
 // The cells, given for each gate what h @ r' is.
 
 template <class T>
 __device__ __forceinline__ void rnn_cell(const Recurrent &layer, const RecurrentPointers<T> &on, const CellAt &at,
                                  std::int64_t step, const float *sums) {
     const float gate = input_of(layer, on, at, 0) + sums[0] + recurrent_bias(layer, on, at, 0);
+    keep_gate(layer, on, at, 0, gate);
+    keep_states(layer, on, at, hidden_before(layer, on, at, step), 0.0f);
     store_state(layer, on, at, step, gate_activation(layer, at.direction, 0, gate), 0.0f);
 }
 
@@ -170,20 +215,16 @@ __device__ __forceinline__ void lstm_cell(const Recurrent &layer, const Recurren
     for (int g = 0; g < 4; g++) gates[g] = input_of(layer, on, at, g) + sums[g] + recurrent_bias(layer, on, at, g);
     const float before = on.cell[unit_at(layer, at.direction, at.sequence, at.unit)];
     const std::int64_t d = at.direction;
-    const float admit = gate_activation(layer, d, 0, gates[0] + peephole(layer, on, at, 0, before));
-    const float keep = layer.input_forget
-                           ? 1.0f - admit
-                           : gate_activation(layer, d, 0, gates[2] + peephole(layer, on, at, 2, before));
+    gates[0] += peephole(layer, on, at, 0, before);
+    gates[2] += peephole(layer, on, at, 2, before);
+    const float admit = gate_activation(layer, d, 0, gates[0]);
+    const float keep = layer.input_forget ? 1.0f - admit : gate_activation(layer, d, 0, gates[2]);
     const float cell = keep * before + admit * gate_activation(layer, d, 1, gates[3]);
-    const float show = gate_activation(layer, d, 0, gates[1] + peephole(layer, on, at, 1, cell));
+    gates[1] += peephole(layer, on, at, 1, cell);
+    const float show = gate_activation(layer, d, 0, gates[1]);
+    for (int g = 0; g < 4; g++) keep_gate(layer, on, at, g, gates[g]);
+    keep_states(layer, on, at, hidden_before(layer, on, at, step), before);
     store_state(layer, on, at, step, show * gate_activation(layer, d, 2, cell), cell);
-}
-
-template <class T>
-__device__ __forceinline__ float hidden_before(const Recurrent &layer, const RecurrentPointers<T> &on, const CellAt &at,
-                                       std::int64_t step) {
-    const std::int64_t half = layer.directions * layer.batch * layer.hidden;
-    return on.hidden[step % 2 * half + unit_at(layer, at.direction, at.sequence, at.unit)];
 }
 
 // Gates: update, reset, hidden. The reset gate scales h @ r' + b.
@@ -193,11 +234,15 @@ __device__ __forceinline__ void gru_linear_cell(const Recurrent &layer, const Re
     float gates[2];
     for (int g = 0; g < 2; g++) {
         const float gate = input_of(layer, on, at, g) + sums[g] + recurrent_bias(layer, on, at, g);
+        keep_gate(layer, on, at, g, gate);
         gates[g] = gate_activation(layer, at.direction, 0, gate);
     }
     const float linear = sums[2] + recurrent_bias(layer, on, at, 2);
-    const float hidden = gate_activation(layer, at.direction, 1, input_of(layer, on, at, 2) + gates[1] * linear);
+    const float last = input_of(layer, on, at, 2) + gates[1] * linear;
+    const float hidden = gate_activation(layer, at.direction, 1, last);
     const float before = hidden_before(layer, on, at, step);
+    keep_gate(layer, on, at, 2, last);
+    keep_states(layer, on, at, before, linear);
     store_state(layer, on, at, step, (1.0f - gates[0]) * hidden + gates[0] * before, 0.0f);
 }
 
@@ -208,11 +253,14 @@ __device__ __forceinline__ void gru_gates(const Recurrent &layer, const Recurren
     float gates[2];
     for (int g = 0; g < 2; g++) {
         const float gate = input_of(layer, on, at, g) + sums[g] + recurrent_bias(layer, on, at, g);
+        keep_gate(layer, on, at, g, gate);
         gates[g] = gate_activation(layer, at.direction, 0, gate);
     }
     const std::int64_t unit = unit_at(layer, at.direction, at.sequence, at.unit);
+    const float before = hidden_before(layer, on, at, step);
     on.update[unit] = gates[0];
-    on.reset_hidden[unit] = gates[1] * hidden_before(layer, on, at, step);
+    on.reset_hidden[unit] = gates[1] * before;
+    keep_states(layer, on, at, before, gates[1] * before);
 }
 
 // then the state.
@@ -220,6 +268,7 @@ template <class T>
 __device__ __forceinline__ void gru_cell(const Recurrent &layer, const RecurrentPointers<T> &on, const CellAt &at,
                                  std::int64_t step, const float *sums) {
     const float gate = input_of(layer, on, at, 2) + sums[0] + recurrent_bias(layer, on, at, 2);
+    keep_gate(layer, on, at, 2, gate);
     const float hidden = gate_activation(layer, at.direction, 1, gate);
     const float update = on.update[unit_at(layer, at.direction, at.sequence, at.unit)];
     const float before = hidden_before(layer, on, at, step);

@@ -134,6 +134,12 @@ int describe(TileList<Tiles...>, int *to) {
     return count / 5;
 }
 
+// The fields of TurnParams in library.cu; without what is added, or looked for.
+struct Turn {
+    std::int64_t images, rows, columns, x_at, x_byte, y_at, y_byte, bias_at, residual_at, flag_at;
+    Activation activation;
+};
+
 template <class T>
 void run_direct(void *const *pointers, const ConvParams &p, bool transposed) {
     const ConvPointers<T> t = conv_pointers<T>(pointers, p);
@@ -185,6 +191,8 @@ extern "C" {
 std::size_t size_of_conv_direct() { return sizeof(ConvParams); }
 std::size_t size_of_conv_transpose_direct() { return sizeof(ConvParams); }
 std::size_t size_of_conv_pack() { return sizeof(PackParams); }
+std::size_t size_of_conv_turn() { return sizeof(Turn); }
+std::size_t size_of_fill() { return 2 * sizeof(std::int64_t); }
 std::size_t size_of_conv_depthwise() { return sizeof(DepthwiseParams); }
 std::size_t size_of_conv_implicit_sliced() { return sizeof(ImplicitParams); }
 std::size_t size_of_conv_implicit_large() { return sizeof(ImplicitParams); }
@@ -218,9 +226,31 @@ int conv_transpose_direct(void *const *pointers, const void *bytes) {
 
 int conv_pack(void *const *pointers, const void *bytes) {
     const auto p = params_of<PackParams>(bytes);
-    for (std::int64_t i = 0; i < p.groups * p.depth * p.columns; i++) {
-        static_cast<float *>(pointers[p.to_at])[i] = packed_weight(p, static_cast<const float *>(pointers[1]), i);
+    auto *to = reinterpret_cast<float *>(static_cast<char *>(pointers[p.to_at]) + p.to_byte);
+    for (int group = 0; group < p.groups; group++) {
+        for (int channel = 0; channel <= p.channels; channel++) {
+            for (int column = 0; column < p.columns; column++)
+                pack_taps(p, static_cast<const float *>(pointers[1]), to, group, channel, column);
+        }
     }
+    return 0;
+}
+
+int conv_turn(void *const *pointers, const void *bytes) {
+    const auto p = params_of<Turn>(bytes);
+    const auto *x = reinterpret_cast<const float *>(static_cast<char *>(pointers[p.x_at]) + p.x_byte);
+    auto *y = reinterpret_cast<float *>(static_cast<char *>(pointers[p.y_at]) + p.y_byte);
+    for (std::int64_t i = 0; i < p.images * p.rows * p.columns; i++) {
+        const std::int64_t image = i / (p.rows * p.columns), row = i / p.columns % p.rows, column = i % p.columns;
+        y[(image * p.columns + column) * p.rows + row] = x[i];
+    }
+    return p.bias_at < 0 && p.residual_at < 0 && p.flag_at < 0 && p.activation.kind == kIdentity ? 0 : 1;
+}
+
+int fill(void *const *pointers, const void *bytes) {
+    std::int64_t numbers[2];
+    std::memcpy(numbers, bytes, sizeof numbers);
+    std::memset(pointers[0], static_cast<int>(numbers[1]), numbers[0]);
     return 0;
 }
 

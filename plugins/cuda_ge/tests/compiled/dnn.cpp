@@ -33,6 +33,11 @@ std::int64_t place(const Filter &w, std::int64_t map, std::int64_t channel, std:
     return ((map * w.channels + channel) * w.height + row) * w.width + column;
 }
 
+bool fits(const Tensor &x, const Filter &w, const Convolution &c, const Tensor &y, int layout) {
+    return x.layout == layout && w.layout == layout && y.layout == layout && x.type == 0 && c.math == 3 &&
+           x.channels == w.channels * c.groups && y.channels == w.maps && x.images == y.images;
+}
+
 bool takes(const Tensor &x, const Filter &w, const Convolution &c, const Tensor &y, int algorithm) {
     const int size[2] = {x.height, x.width}, kernel[2] = {w.height, w.width}, out[2] = {y.height, y.width};
     for (int axis = 0; axis < 2; axis++) {
@@ -43,9 +48,50 @@ bool takes(const Tensor &x, const Filter &w, const Convolution &c, const Tensor 
         if ((algorithm == 6 || algorithm == 7) && kernel[axis] != 3) return false;
     }
     const int layout = algorithm == 1 ? 1 : 0;
-    return x.layout == layout && w.layout == layout && y.layout == layout && x.type == 0 && c.math == 3 &&
-           x.channels == w.channels * c.groups && y.channels == w.maps && x.images == y.images;
+    return fits(x, w, c, y, layout);
 }
+
+// A gradient: of channels-first images, by algorithms with other numbers. Winograd is 5, FFT fft.
+bool takes_gradient(const Tensor &x, const Filter &w, const Convolution &c, const Tensor &y, int algorithm, int fft) {
+    const bool apart = c.stride[0] * c.stride[1] * c.dilation[0] * c.dilation[1] == 1 && c.groups == 1;
+    if (algorithm == 5 && (!apart || w.height != 3 || w.width != 3)) return false;
+    if (algorithm == fft && !apart) return false;
+    return (algorithm == 1 || algorithm == 5 || algorithm == fft) && fits(x, w, c, y, 0);
+}
+
+// Calls visit(place of x, place of w, place of y) for each product of a convolution.
+template <class Visit>
+void for_each_product(const Tensor &x, const Filter &w, const Convolution &c, const Tensor &y, Visit visit) {
+    for (int image = 0; image < y.images; image++)
+        for (int map = 0; map < y.channels; map++)
+            for (int row = 0; row < y.height; row++)
+                for (int column = 0; column < y.width; column++)
+                    for (int channel = 0; channel < w.channels; channel++)
+                        for (int i = 0; i < w.height; i++)
+                            for (int j = 0; j < w.width; j++) {
+                                const int at = row * c.stride[0] + i * c.dilation[0] - c.pad[0];
+                                const int by = column * c.stride[1] + j * c.dilation[1] - c.pad[1];
+                                if (at < 0 || at >= x.height || by < 0 || by >= x.width) continue;
+                                const int from = map / (w.maps / c.groups) * w.channels + channel;
+                                visit(place(x, image, from, at, by), place(w, map, channel, i, j),
+                                      place(y, image, map, row, column));
+                            }
+}
+
+std::int64_t count(const Tensor &t) { return std::int64_t(t.images) * t.channels * t.height * t.width; }
+std::int64_t count(const Filter &w) { return std::int64_t(w.maps) * w.channels * w.height * w.width; }
+
+// What algorithms that mix everything make of numbers that are too large.
+float spoiled_by(const float *numbers, std::int64_t count) {
+    float spoiled = 0.0f;
+    for (std::int64_t i = 0; i < count; i++) spoiled += std::fabs(numbers[i]) <= 1e25f ? 0.0f : NAN;
+    return spoiled;
+}
+
+bool may_run(void *workspace, std::size_t bytes) {
+    return bytes == kWorkspace && reinterpret_cast<std::uintptr_t>(workspace) % 256 == 0 && has_stream;
+}
+
 
 }  // namespace
 
@@ -144,5 +190,44 @@ int cudnnConvolutionForward(void *handle, const float *alpha, const Tensor *x_ty
                             std::size_t bytes, const float *beta, const Tensor *y_type, float *y) {
     return cudnnConvolutionBiasActivationForward(handle, alpha, x_type, x, w_type, w, c, algorithm, workspace, bytes,
                                                  beta, y_type, y, nullptr, nullptr, nullptr, y_type, y);
+}
+
+int cudnnGetConvolutionBackwardDataWorkspaceSize(void *, const Filter *w, const Tensor *y, const Convolution *c,
+                                                 const Tensor *x, int algorithm, std::size_t *bytes) {
+    *bytes = kWorkspace;
+    return takes_gradient(*x, *w, *c, *y, algorithm, 3) ? 0 : kNotSupported;
+}
+
+int cudnnGetConvolutionBackwardFilterWorkspaceSize(void *, const Tensor *x, const Tensor *y, const Convolution *c,
+                                                   const Filter *w, int algorithm, std::size_t *bytes) {
+    *bytes = kWorkspace;
+    return takes_gradient(*x, *w, *c, *y, algorithm, 6) ? 0 : kNotSupported;
+}
+
+int cudnnConvolutionBackwardData(void *, const float *alpha, const Filter *w_type, const float *w, const Tensor *y_type,
+                                 const float *dy, const Convolution *c, int algorithm, void *workspace,
+                                 std::size_t bytes, const float *beta, const Tensor *x_type, float *dx) {
+    if (!takes_gradient(*x_type, *w_type, *c, *y_type, algorithm, 3)) return kNotSupported;
+    if (!may_run(workspace, bytes) || *alpha != 1 || *beta != 0) return kBadParam;
+    std::memset(workspace, 0x55, bytes);
+    const float mixed = algorithm == 1 ? 0.0f : spoiled_by(dy, count(*y_type)) + spoiled_by(w, count(*w_type));
+    for (std::int64_t i = 0; i < count(*x_type); i++) dx[i] = mixed;
+    for_each_product(*x_type, *w_type, *c, *y_type,
+                     [&](std::int64_t x, std::int64_t of_w, std::int64_t y) { dx[x] += w[of_w] * dy[y]; });
+    return 0;
+}
+
+int cudnnConvolutionBackwardFilter(void *, const float *alpha, const Tensor *x_type, const float *x,
+                                   const Tensor *y_type, const float *dy, const Convolution *c, int algorithm,
+                                   void *workspace, std::size_t bytes, const float *beta, const Filter *w_type,
+                                   float *dw) {
+    if (!takes_gradient(*x_type, *w_type, *c, *y_type, algorithm, 6)) return kNotSupported;
+    if (!may_run(workspace, bytes) || *alpha != 1 || *beta != 0) return kBadParam;
+    std::memset(workspace, 0x55, bytes);
+    const float mixed = algorithm == 1 ? 0.0f : spoiled_by(dy, count(*y_type)) + spoiled_by(x, count(*x_type));
+    for (std::int64_t i = 0; i < count(*w_type); i++) dw[i] = mixed;
+    for_each_product(*x_type, *w_type, *c, *y_type,
+                     [&](std::int64_t of_x, std::int64_t w, std::int64_t y) { dw[w] += x[of_x] * dy[y]; });
+    return 0;
 }
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,13 @@ from aicore.ops.activation import Gelu, Relu
 from aicore.ops.fused_linear import GemmAct, MatMulAddAct
 from aicore.ops.matmul import Gemm, MatMul
 from aicore.ops.recurrent import GRU, LSTM, RNN
+from aicore.ops.recurrent_grad import RecurrentGrad
 from aicore.runtime import ReferenceEvaluator, type_of
 from aicore_cpu_numpy.kernels import all_kernels
 from aicore_cuda_ge import _graph_executor as native
 from aicore_cuda_ge.calls import calls_of, picked
 from aicore_cuda_ge.device import CudaDevice
-from aicore_cuda_ge.kernels import products, recurrent
+from aicore_cuda_ge.kernels import products, recurrent, recurrent_grad
 
 Array = np.ndarray[Any, Any]
 pytestmark = pytest.mark.gpu
@@ -165,9 +167,41 @@ def test_recurrent(op: Any, batch: int, device: Any) -> None:
     shapes = ((64, batch, 128), (op.directions, rows, 128), (op.directions, rows, hidden), (op.directions, 2 * rows))
     operands = [(rng.standard_normal(shape) / 16).astype(np.float32) for shape in shapes]
     settled = op.resolve(*(Value("x", type_of(a)) for a in operands))
-    kernel = next(k for k in recurrent.KERNELS if k.op is type(op))
-    for found, wanted in zip(run(device, kernel, settled, operands), exact(settled, operands), strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=2e-5)
+    kept = replace(settled, residuals=True)
+    wanted = exact(kept, operands)
+    for kernel in (k for k in recurrent.KERNELS if k.op is type(op)):
+        if kernel.reason_against(settled, *map(type_of, operands)) is not None:
+            continue  # clusters, where there are none
+        for layer, constant in ((settled, True), (kept, False)):
+            results = run(device, kernel, layer, operands, constant=constant)
+            for found, expected in zip(results, wanted, strict=layer is kept):
+                np.testing.assert_allclose(found, expected, rtol=1e-4, atol=2e-5, err_msg=kernel.name)
+
+
+@pytest.mark.parametrize(("batch", "hidden"), [(1, 256), (64, 256), (33, 70), (200, 256)])
+@pytest.mark.parametrize(
+    "layer",
+    [RNN(), LSTM(layout=1), LSTM(direction="bidirectional"), GRU(), GRU(linear_before_reset=1)],
+    ids=lambda layer: f"{type(layer).__name__}-{layer.direction}-{layer.layout}",
+)
+def test_gradient_of_recurrent_layers(layer: Any, batch: int, hidden: int, device: Any) -> None:
+    """As many steps as would show one that begins too soon; and the same bits every time."""
+    rng, steps, count = np.random.default_rng(batch), 50, layer.directions
+    rows = (count, batch, steps) if layer.layout else (count, steps, batch)
+    y = (batch, steps, count, hidden) if layer.layout else (steps, count, batch, hidden)
+    shapes = [(count, layer.gates * hidden, hidden), (*rows, layer.gates * hidden), (*rows, hidden), (*rows, hidden)]
+    r, gates, states, last = ((rng.standard_normal(shape)).astype(np.float32) for shape in shapes)
+    operands = [r / 16, gates, states, last, None, None, rng.standard_normal(y).astype(np.float32)]
+    op = RecurrentGrad(layer.checked())
+    wanted = exact(op, operands)
+    for kernel in recurrent_grad.KERNELS:
+        if kernel.reason_against(op, *(None if a is None else type_of(a) for a in operands)) is not None:
+            continue  # clusters, where there are none
+        results, again = (run(device, kernel, op, operands, constant=constant) for constant in (True, False))
+        for found, repeated, expected in zip(results, again, wanted, strict=True):
+            scale = float(np.abs(expected).max(initial=1.0))
+            np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4 * scale, err_msg=kernel.name)
+            assert found.tobytes() == repeated.tobytes(), kernel.name
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -187,7 +221,7 @@ def test_recurrent_in_16_bits(op: Any, features: int, dtype: str, device: Any) -
     )
     operands = [(rng.standard_normal(shape) / 16).astype(numpy_dtype(dtype)) for shape in shapes]
     settled = op.resolve(*(Value("x", type_of(a)) for a in operands))
-    kernel = next(k for k in recurrent.KERNELS if k.op is type(op))
+    kernel = next(k for k in recurrent.KERNELS if k.op is type(op) and k.variant == "steps")
     wide = [a.astype(np.float64) for a in operands]
     unit = {"float16": 2.0**-11, "bfloat16": 2.0**-8}[dtype]
     for constant in (True, False):

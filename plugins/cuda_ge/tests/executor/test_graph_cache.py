@@ -14,7 +14,8 @@ class Graph:
     """A graph that only knows whether it is closed."""
 
     def __init__(self) -> None:
-        self.replays, self.nbytes, self.closed = 0, 10, False
+        self.replays, self.closed = 0, False
+        self.memory = {id(self): 10}
         self.evictions = 0
 
     def close(self) -> None:
@@ -47,6 +48,13 @@ def test_graphs_with_a_key_stay() -> None:
     assert cache.find("key") is graph
     assert cache.find("other") is None
     assert cache.take(owner) is None
+
+
+def test_memory_that_graphs_share_counts_once() -> None:
+    cache, owner = GraphCache(9), object()
+    kept(cache, owner).memory = {100: 7, 200: 1}
+    kept(cache, owner).memory = {100: 7, 300: 2}
+    assert cache.held(owner) == (2, 10)
 
 
 def test_the_least_recently_used_goes_first() -> None:

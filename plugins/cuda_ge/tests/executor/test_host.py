@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,13 @@ def split() -> Graph:
     b = Builder()
     x = b.input("x", "float32", (4,))
     return b.graph([x], {"y": b.Add(b.Mul(b.Add(x, x), x), x)})
+
+
+def turned() -> Graph:
+    """-(x + x): the sum lies in the arena, as it is not negated in place."""
+    b = Builder()
+    x = b.input("x", "float32", (4,))
+    return b.graph([x], {"y": b.Neg(b.Add(x, x))})
 
 
 class Foreign:
@@ -173,6 +181,68 @@ def test_the_graph_of_equal_addresses_is_shared(host: Host) -> None:
     for stream in (5, 5, 6):
         program.bind({"x": x}, {"y": y}, stream=stream)()
     assert plugin.launched[-1].statistics().captures == 2
+
+
+def test_arrays_are_bound_in_the_order_of_the_graph(host: Host) -> None:
+    b = Builder()
+    unread, late, early = (b.input(name, "float32", (4,)) for name in ("unread", "late", "early"))
+    first = b.Neg(early)
+    graph = b.graph([unread, late, early], {"y": b.Add(first, late)})
+    program = host.compiled(host.plugin(), graph)
+    arrays = {name: Foreign(aligned(*(k * X))) for name, k in (("unread", 100), ("late", 10), ("early", 1))}
+    y = Foreign(aligned(0, 0, 0, 0))
+    program.bind(arrays, {"y": y}).run()
+    assert y.array.tolist() == (9 * X).tolist()
+    assert [len(one.launches) for one in host.lists] == [2], "it was not run as one graph"
+
+
+def bound_twice(program: Any, streams: tuple[int, int]) -> list[tuple[Any, Foreign, Array]]:
+    """The program bound to two pairs of arrays: what runs it, its result, and what that should be."""
+    found = []
+    for number, stream in enumerate(streams):
+        x, y = Foreign(aligned(*(X + number))), Foreign(aligned(0, 0, 0, 0))
+        found.append((program.bind({"x": x}, {"y": y}, stream=stream), y, x.array))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("streams", "graph", "arenas"),
+    [((5, 5), turned, 1), ((5, 6), turned, 2), ((2, 2), turned, 2), ((5, 5), split, 2)],
+    ids=["one stream", "two streams", "the default stream of each thread", "several graphs a run"],
+)
+def test_runs_that_never_overlap_share_memory(
+    host: Host, streams: tuple[int, int], graph: Callable[[], Graph], arenas: int
+) -> None:
+    plugin = host.plugin()
+    program = host.compiled(plugin, graph())
+    before = plugin.device.pool.used
+    runs = bound_twice(program, streams)
+    arena = plugin.launched[-1].plan.memory.arena
+    assert arena > 0
+    assert plugin.device.pool.used - before == arenas * arena
+    assert plugin.launched[-1].statistics().bytes == arenas * arena
+    for _ in range(2):
+        for run, y, x in runs:
+            run()
+            wanted = -2 * x if graph is turned else (x + x) * x + x
+            assert y.array.tolist() == wanted.tolist()
+
+
+def test_shared_memory_stays_until_its_last_graph_goes(host: Host) -> None:
+    plugin = host.plugin(graphs=1)
+    program = host.compiled(plugin, turned())
+    before = plugin.device.pool.used
+    (first, y, x), (second, z, _) = bound_twice(program, (5, 5))
+    arena = plugin.launched[-1].plan.memory.arena
+    assert [one.closed for one in host.lists] == [True, False]
+    assert plugin.device.pool.used - before == arena
+    first()
+    assert y.array.tolist() == (-2 * x).tolist()
+    second()
+    assert z.array.tolist() == (-2 * (x + 1)).tolist()
+    assert plugin.device.pool.used - before == arena
+    program.release()
+    assert plugin.device.pool.used == before
 
 
 def test_a_bound_program_outlives_its_graph(host: Host) -> None:

@@ -18,11 +18,11 @@ from aicore_int8_quant.analysis.sensitivity import (
     outputs_sqnr,
     rank,
 )
-from aicore_int8_quant.covered import coverage
 from aicore_int8_quant.errors import CalibrationError
 from aicore_int8_quant.job import Feeds
 from aicore_int8_quant.linear_nodes import node_name
 from aicore_int8_quant.passes.calibrate import as_feeds, tracked
+from aicore_int8_quant.passes.fuse import EVERYWHERE
 from aicore_int8_quant.quantized import QuantizedModel
 
 
@@ -90,14 +90,13 @@ def analyze(
         for number, damage in enumerate(damages, 1)
     ]
     kept = curve(model, [damage.node for damage in damages], feeds, wanted, wanted_metric)
-    program = model.compile("cpu")
     return Analysis(
         name=name,
         batches=len(feeds),
         metric=metric,
         sqnr=outputs_sqnr(wanted, got),
         score=wanted_metric(wanted, got),
-        coverage=coverage(program, model.kept).to_json(),
+        coverage=model.coverage("cpu").to_json(),
         notes=model.notes,
         layers=layers,
         kept=[asdict(one) for one in kept],
@@ -109,7 +108,7 @@ def _kernels(model: QuantizedModel, feeds: Feeds) -> dict[Node, dict[str, Any]]:
     from aicore.api import compile  # noqa: A004  # aicore.compile
 
     exact = _steps(compile(model.prepared, "cpu", registry=model.job.registry), feeds)
-    quantized = _steps(model.compile("cpu"), feeds)
+    quantized = _steps(model.compile("cpu", choices=EVERYWHERE), feeds)
     found = {}
     for one in model.job.linear:
         names = {node_name(node) for node in one.nodes[:1]} | set(one.node.origin.names())

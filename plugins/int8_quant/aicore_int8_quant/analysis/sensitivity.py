@@ -15,6 +15,7 @@ from aicore_int8_quant.analysis.layers import Layer
 from aicore_int8_quant.analysis.measures import Power, all_outputs
 from aicore_int8_quant.job import Feeds
 from aicore_int8_quant.passes.calibrate import Observation, tracked
+from aicore_int8_quant.passes.fuse import EVERYWHERE
 from aicore_int8_quant.quantized import QuantizedModel
 from aicore_int8_quant.variants import quantized_nodes, without
 
@@ -146,7 +147,7 @@ def _with(node: Node, old: Value, new: Value) -> Node:
 def _compiled(graph: Graph, model: QuantizedModel) -> Program:
     from aicore.api import compile  # noqa: A004  # aicore.compile
 
-    return compile(graph, "cpu", fallback="error", registry=model.job.registry)
+    return compile(graph, "cpu", fallback="error", registry=model.job.registry, choices=EVERYWHERE)
 
 
 def most_sensitive(model: QuantizedModel, feeds: Sequence[Feeds], count: int, progress: bool = False) -> list[Node]:

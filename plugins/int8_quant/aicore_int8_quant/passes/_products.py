@@ -50,26 +50,38 @@ class Operands:
 
 @dataclass(frozen=True)
 class Product:
-    """A fusion while it grows. scales: of x and w, where they are numbers."""
+    """A fusion while it grows. scales: of x and w, where they are numbers.
+
+    members: the node that it began with and those it took in, each with the operand that was the product so far.
+    """
 
     op: Int8Linear
     operands: Operands
     scales: tuple[Array, Array] | None = None
+    members: tuple[tuple[Node, Value | None], ...] = ()
 
 
 def started(
     node: Node, reader: CodeReader, producer: Mapping[Value, Node], uses: Mapping[Value, int]
 ) -> Product | None:
     """The int8 op for the product at a node alone; None where there is none."""
+    found = None
     if isinstance(node.op, Conv | Gemm | MatMul):
-        return _of_real(node, reader)
-    if isinstance(node.op, QLinearConv | QLinearMatMul):
-        return _of_qlinear(node)
-    return _of_integers(node, producer, uses) if isinstance(node.op, Mul) else None
+        found = _of_real(node, reader)
+    elif isinstance(node.op, QLinearConv | QLinearMatMul):
+        found = _of_qlinear(node)
+    elif isinstance(node.op, Mul):
+        found = _of_integers(node, producer, uses)
+    return None if found is None else replace(found, members=((node, None),))
 
 
 def grown(product: Product, node: Node, value: Value, reader: CodeReader) -> Product | None:
     """With `node`, which reads the result `value` of the product and nothing else does; None if that cannot be."""
+    found = _with_node(product, node, value, reader)
+    return None if found is None else replace(found, members=(*product.members, (node, value)))
+
+
+def _with_node(product: Product, node: Node, value: Value, reader: CodeReader) -> Product | None:
     if product.operands.y_scale is not None:
         return None
     if isinstance(node.op, Add):

@@ -16,8 +16,11 @@ from aicore.rewrite import Context
 from aicore_int8_quant.passes._codes import EIGHT_BITS, CodeReader, Codes
 from aicore_int8_quant.passes._lookups import lookup
 from aicore_int8_quant.passes._products import Product, grown, started, weight_only
-from aicore_int8_quant.passes._race import float_is_faster
+from aicore_int8_quant.passes._race import Entrant, entrant, losers
 from aicore_int8_quant.passes.annotate import PASSING
+
+EVERYWHERE = "fuse-int8.race=false"
+"""`choices` of a compilation that takes int8 also where floating point is faster: the same bits on every device."""
 
 
 @dataclass(frozen=True)
@@ -32,18 +35,30 @@ class FuseInt8(Pass):
     - QuantizeLinear of DequantizeLinear with the same scale and zero point is nothing;
     - a MatMul with a weight of integers alone becomes WeightOnlyMatMul.
 
-    Only what the target has a kernel for, and not where a device is known to be faster in floating point, as measured
-    or estimated; the rest stays as it is, and runs in floating point.
+    Only what the target has a kernel for, and no Conv, Gemm or MatMul that is faster in floating point, with its tail
+    and all conversions: as measured, else as estimated. The rest stays as it is, and runs in floating point.
+
+    race: False takes int8 also where it is slower.
     """
 
     name: ClassVar[str] = "fuse-int8"
     phase: ClassVar[str] = "simplify"
     before: ClassVar[tuple[str, ...]] = ("fold-constants",)
+    race: bool = True
 
     def apply(self, graph: Graph, ctx: Context) -> Graph:
         if not any(is_quantized(node) for node in graph.nodes):
             return graph
-        return _Walk(self.name, RecogniseFunctions().apply(graph, ctx), ctx).run()
+        known = RecogniseFunctions().apply(graph, ctx)
+        return _Walk(self.name, known, ctx, self._left_in_floats(known, ctx)).run()
+
+    def _left_in_floats(self, graph: Graph, ctx: Context) -> frozenset[Value]:
+        """Results of products that are faster so. A first walk tells what each product would take in."""
+        if not self.race or not ctx.device:
+            return frozenset()
+        trial = _Walk(self.name, graph, ctx.anew())
+        trial.run()
+        return losers(trial.entrants(), ctx)
 
 
 def is_quantized(node: Node) -> bool:
@@ -54,8 +69,9 @@ def is_quantized(node: Node) -> bool:
 class _Walk:
     """The new graph so far. What is replaced stays among the nodes until the end, and goes when nothing needs it."""
 
-    def __init__(self, name: str, graph: Graph, ctx: Context) -> None:
-        self._name, self._graph, self._ctx = name, graph, ctx
+    def __init__(self, name: str, graph: Graph, ctx: Context, floats: frozenset[Value] = frozenset()) -> None:
+        self._name, self._graph, self._ctx, self._floats = name, graph, ctx, floats
+        self._last: dict[Node, Product] = {}
         self._producer: dict[Value, Node] = {}
         self._reader = CodeReader(self._producer, ctx.evaluate)
         self._instead: dict[Value | None, Value] = {}
@@ -73,6 +89,11 @@ class _Walk:
         outputs = tuple((name, self._instead.get(value, value)) for name, value in self._graph.outputs)
         nodes = _alive(self._nodes, (value for _, value in outputs))
         return replace(self._graph, nodes=nodes, outputs=outputs)
+
+    def entrants(self) -> list[Entrant]:
+        """Each product of the walk as far as it grew, with the other way to compute it."""
+        found = [entrant(product, self._reader) for product in self._last.values()]
+        return [one for one in found if one is not None]
 
     def _current(self, node: Node) -> Node:
         if not any(value in self._instead for value in node.inputs):
@@ -113,7 +134,7 @@ class _Walk:
 
     def _start(self, node: Node) -> bool:
         found = started(node, self._reader, self._producer, self._uses)
-        if found is None or float_is_faster(node, found, self._producer, self._ctx):
+        if found is None or node.outputs[0] in self._floats:
             return False
         return self._set(node, found)
 
@@ -124,6 +145,7 @@ class _Walk:
     def _set(self, node: Node, product: Product) -> bool:
         """Put the product in the node's place; one that the target lacks waits for what may follow."""
         if self._put(node, product.op, product.operands.all()):
+            self._last[product.members[0][0]] = product
             self._remember(self._instead[node.outputs[0]], product)
             return True
         self._remember(node.outputs[0], product)

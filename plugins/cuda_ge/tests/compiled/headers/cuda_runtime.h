@@ -1,7 +1,10 @@
 // Lets a host compiler take the kernels of graph_executor as they are: a thread of a block is a fiber, blocks run one
 // after the other, and fibers go on in another order after each barrier, so that a missing barrier shows.
-// Blocks are no clusters here: kernels take the way of GPUs before compute capability 9.
+// Blocks are no clusters here: kernels take the way of GPUs before compute capability 9. Those that know AICORE_FIBERS and
+// ask for clusters along x have the blocks of a cluster run at once, each with shared memory of its own.
 #pragma once
+
+#define AICORE_FIBERS
 
 #include <ucontext.h>
 
@@ -49,19 +52,22 @@ inline thread_local float shared[kMostShared] __align__(16);  // what kernels de
 
 namespace host {
 
-enum class State { kReady, kAtBlock, kAtWarp, kEnded };
+enum class State { kReady, kAtBlock, kAtWarp, kAtCluster, kEnded };
 
 struct Fiber {
     ucontext_t context;
     State state = State::kReady;
     dim3 index;
+    unsigned rank = 0;  // of its block in the cluster
     double shown = 0;
 };
 
 struct Block {
     std::vector<Fiber> fibers;
     ucontext_t scheduler;
-    std::size_t current = 0;
+    std::size_t current = 0, threads = 0;  // threads: of each block of the cluster
+    unsigned first_block = 0;              // along x
+    std::vector<std::vector<float>> shared;
     std::function<void()> body;
     std::mt19937 random{1};
 };
@@ -102,6 +108,7 @@ inline bool run_ready() {
     for (std::size_t i : ready) {
         block->current = i;
         threadIdx = block->fibers[i].index;
+        blockIdx.x = block->first_block + block->fibers[i].rank;
         swapcontext(&block->scheduler, &block->fibers[i].context);
     }
     return !ready.empty();
@@ -112,18 +119,36 @@ inline bool release_any() {
     bool any = false;
     for (std::size_t warp = 0; warp < count; warp += 32)
         any = release(warp, std::min<std::size_t>(32, count - warp), State::kAtWarp) || any;
-    return release(0, count, State::kAtBlock) || any;
+    for (std::size_t first = 0; first < count; first += block->threads)
+        any = release(first, block->threads, State::kAtBlock) || any;
+    return release(0, count, State::kAtCluster) || any;
 }
 
-inline void run_block(const dim3 &threads, const std::function<void()> &body) {
-    static std::unique_ptr<char[]> stacks(new char[1024 * kStack]);
+// Dynamic shared memory of a block of this cluster. Every block asks for as much.
+inline void *shared_of(unsigned rank, std::size_t bytes) {
+    std::vector<std::vector<float>> &shared = block->shared;
+    if (shared.empty())
+        shared.assign(block->fibers.size() / block->threads,
+                      std::vector<float>(bytes / sizeof(float) + 4, std::numeric_limits<float>::quiet_NaN()));
+    const std::size_t address = reinterpret_cast<std::size_t>(shared.at(rank).data());
+    return reinterpret_cast<void *>((address + 15) / 16 * 16);
+}
+
+// A block, or the blocks of a cluster.
+inline void run_block(const dim3 &threads, unsigned blocks, const std::function<void()> &body) {
+    constexpr std::size_t kMostFibers = 8 * 512;
+    static std::unique_ptr<char[]> stacks(new char[kMostFibers * kStack]);
     Block one;
     block = &one;
     one.body = body;
-    one.fibers.resize(threads.x * threads.y * threads.z);
+    one.threads = threads.x * threads.y * threads.z;
+    one.first_block = blockIdx.x;
+    one.fibers.resize(one.threads * blocks);
+    if (one.fibers.size() > kMostFibers) std::abort();
     for (std::size_t i = 0; i < one.fibers.size(); i++) {
         Fiber &fiber = one.fibers[i];
-        const unsigned at = static_cast<unsigned>(i);
+        fiber.rank = static_cast<unsigned>(i / one.threads);
+        const unsigned at = static_cast<unsigned>(i % one.threads);
         fiber.index = dim3(at % threads.x, at / threads.x % threads.y, at / threads.x / threads.y);
         getcontext(&fiber.context);
         fiber.context.uc_stack.ss_sp = stacks.get() + i * kStack;
@@ -137,6 +162,7 @@ inline void run_block(const dim3 &threads, const std::function<void()> &body) {
     } while (release_any());
     for (const Fiber &fiber : one.fibers)
         if (fiber.state != State::kEnded) std::abort();  // a barrier that not all reach
+    blockIdx.x = one.first_block;
     block = nullptr;
 }
 
@@ -156,6 +182,16 @@ template <class T> T __shfl_xor_sync(unsigned, T value, unsigned mask) {
     return static_cast<T>(other);
 }
 
+// Of the lane `from` of the warp.
+template <class T> T __shfl_sync(unsigned, T value, int from) {
+    const std::size_t self = host::block->current;
+    host::block->fibers[self].shown = static_cast<double>(value);
+    host::wait(host::State::kAtWarp);
+    const double other = host::block->fibers[self / 32 * 32 + from % 32].shown;
+    host::wait(host::State::kAtWarp);
+    return static_cast<T>(other);
+}
+
 // Threads take turns where they wait, so that nothing comes between these two.
 inline int atomicMax(int *at, int value) {
     const int before = *at;
@@ -163,7 +199,7 @@ inline int atomicMax(int *at, int value) {
     return before;
 }
 
-enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorUnknown = 999 };
+enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorInvalidConfiguration = 9, cudaErrorUnknown = 999 };
 enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal = 1, cudaStreamCaptureModeRelaxed = 2 };
 enum cudaMemcpyKind { cudaMemcpyDeviceToDevice };
 enum cudaFuncAttribute {
@@ -199,14 +235,29 @@ cudaError_t cudaFuncSetAttribute(K, cudaFuncAttribute, int) {
     return cudaSuccess;
 }
 
+inline cudaError_t cudaGetDevice(int *device) {
+    *device = 0;
+    return cudaSuccess;
+}
+
+// As if there was room for so few that small tests need several waves.
+inline cudaError_t cudaOccupancyMaxActiveClusters(int *count, const void *, const cudaLaunchConfig_t *) {
+    *count = 6;
+    return cudaSuccess;
+}
+
 template <class... Wanted, class... Given>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*kernel)(Wanted...), Given &&...arguments) {
     if (config->dynamicSmemBytes > 4 * aicore::kMostShared) return cudaErrorInvalidValue;
     gridDim = config->gridDim;
     blockDim = config->blockDim;
+    unsigned blocks = 1;
+    for (unsigned i = 0; i < config->numAttrs; i++)
+        if (config->attrs[i].id == cudaLaunchAttributeClusterDimension) blocks = config->attrs[i].val.clusterDim.x;
+    if (gridDim.x % blocks != 0) return cudaErrorInvalidValue;
     for (blockIdx.z = 0; blockIdx.z < gridDim.z; blockIdx.z++)
         for (blockIdx.y = 0; blockIdx.y < gridDim.y; blockIdx.y++)
-            for (blockIdx.x = 0; blockIdx.x < gridDim.x; blockIdx.x++)
-                host::run_block(config->blockDim, [&] { kernel(static_cast<Wanted>(arguments)...); });
+            for (blockIdx.x = 0; blockIdx.x < gridDim.x; blockIdx.x += blocks)
+                host::run_block(config->blockDim, blocks, [&] { kernel(static_cast<Wanted>(arguments)...); });
     return cudaSuccess;
 }

@@ -1,0 +1,1 @@
+"""The parts of `benchmarks.cuda_training`: networks, sides, what a worker measures."""

@@ -1,0 +1,285 @@
+"""Models: training as one program, the loop around it, files, and what goes wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aicore import nn
+from aicore.errors import ConfigError, InputError, ModelError, TrainingError
+from aicore.nn.checkpoint import read_checkpoint
+
+Array = np.ndarray[Any, Any]
+
+XOR_X = np.array([[0, 0], [0, 1], [1, 0], [1, 1]], np.float32)
+XOR_Y = np.array([[0], [1], [1], [0]], np.float32)
+
+
+def small_model(**options: Any) -> nn.Model:
+    layers = nn.Sequential(nn.Dense(8, activation="tanh"), nn.Dropout(0.2), nn.Dense(1))
+    return nn.Model(layers, target="cpu", **options).compile(nn.Adam(0.02), "mean_squared_error")
+
+
+def line_data(count: int = 37) -> tuple[Array, Array]:
+    x = np.random.default_rng(3).normal(size=(count, 3)).astype(np.float32)
+    return x, (x @ np.array([[1.0], [-2.0], [0.5]], np.float32) + 0.25).astype(np.float32)
+
+
+def test_one_step_of_gradient_descent_by_hand() -> None:
+    """y = w x + b with w = 2, b = 1 on x = 3, target 4: error 3, loss 9, gradients 2 * 3 * 3 = 18 and 2 * 3 = 6."""
+    model = nn.Model(nn.Dense(1), inputs=(1,), target="cpu").compile(nn.SGD(0.01), "mean_squared_error")
+    model.load_state_dict({"weight": [[2.0]], "bias": [1.0]})
+    logs = model.train_on_batch(np.float32([[3]]), np.float32([[4]]))
+    assert logs == {"loss": 9.0}
+    found = model.state_dict()
+    np.testing.assert_allclose(found["weight"], [[2 - 0.18]], rtol=1e-6)
+    np.testing.assert_allclose(found["bias"], [1 - 0.06], rtol=1e-6)
+
+
+def test_the_step_is_one_plan_without_python_between_its_kernels() -> None:
+    model = small_model()
+    model.fit(*line_data(), epochs=1, verbose=False)
+    assert len(model.program.plan) == 1
+
+
+def test_xor_is_learnt() -> None:
+    model = nn.Model(nn.Sequential(nn.Dense(8, activation="tanh"), nn.Dense(1)), target="cpu")
+    model.compile("adam", "binary_crossentropy", ["accuracy"], learning_rate=0.05)
+    history = model.fit(XOR_X, XOR_Y, epochs=200, batch_size=4, verbose=False)
+    assert history["accuracy"][-1] == 1.0
+    assert model.evaluate(XOR_X, XOR_Y)["accuracy"] == 1.0
+    np.testing.assert_array_equal(model.predict(XOR_X) > 0, XOR_Y > 0.5)
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_one_others() -> None:
+    x, y = line_data()
+    states = []
+    for seed in (0, 0, 1):
+        model = small_model(seed=seed)
+        model.fit(x, y, epochs=2, verbose=False)
+        states.append(model.state_dict())
+    assert all(np.array_equal(states[0][name], states[1][name]) for name in states[0])
+    assert not np.array_equal(states[0]["dense.weight"], states[2]["dense.weight"])
+
+
+def test_adding_a_layer_keeps_the_first_numbers_of_the_others() -> None:
+    one = nn.Model(nn.Sequential(nn.Dense(4)), inputs=(3,)).state_dict()
+    two = nn.Model(nn.Sequential(nn.Dense(4), nn.Dense(2)), inputs=(3,)).state_dict()
+    np.testing.assert_array_equal(one["dense.weight"], two["dense.weight"])
+
+
+@pytest.mark.parametrize("every", [None, 3], ids=["after an epoch", "within an epoch"])
+def test_resumed_training_equals_uninterrupted_bit_for_bit(tmp_path: Path, every: int | None) -> None:
+    x, y = line_data()
+    path = tmp_path / "training.safetensors"
+
+    def callbacks() -> list[nn.Callback]:
+        return [
+            nn.ReduceLROnPlateau("loss", factor=0.5, patience=1, min_delta=0.05),
+            nn.ModelCheckpoint(path, every=every),
+        ]
+
+    whole = small_model()
+    history = whole.fit(x, y, epochs=5, batch_size=8, callbacks=callbacks(), verbose=False)
+
+    class Break(nn.Callback):
+        def on_step_end(self, model: nn.Model, step: int, logs: object) -> None:
+            if step == 13:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        small_model().fit(x, y, epochs=5, batch_size=8, callbacks=[*callbacks(), Break()], verbose=False)
+    assert read_checkpoint(path).progress.step == (10 if every is None else 12)
+    resumed = small_model(seed=0)
+    again = resumed.fit(x, y, epochs=5, batch_size=8, callbacks=callbacks(), resume=path, verbose=False)
+    for name, array in whole.state_dict().items():
+        np.testing.assert_array_equal(resumed.state_dict()[name], array)
+    assert again.history == history.history
+    assert resumed.learning_rate == whole.learning_rate
+
+
+def test_a_loss_that_is_no_number_stops_with_step_and_op_and_undoes_the_step() -> None:
+    class Logarithm(nn.Layer):
+        def build(self, scope: nn.Scope, x: Any) -> Any:
+            return scope.op.Log(x)
+
+    model = nn.Model(nn.Sequential(nn.Dense(1, name="linear"), Logarithm()), inputs=(1,), target="cpu")
+    model.compile(nn.SGD(0.0), "mean_squared_error")
+    model.load_state_dict({"linear.weight": [[1.0]], "linear.bias": [0.0]})
+    assert model.train_on_batch(np.float32([[1]]), np.float32([[0]]))["loss"] == 0.0
+    with pytest.raises(
+        TrainingError, match=r"step 2, epoch 1: the loss is nan: Log in layer 'logarithm' made the first"
+    ):
+        model.train_on_batch(np.float32([[-1]]), np.float32([[0]]))
+    assert model.state_dict()["linear.weight"][0, 0] == 1.0
+
+
+def test_a_loss_of_poisoned_data_names_the_input() -> None:
+    model = nn.Model(nn.Dense(1), target="cpu").compile("sgd", "mean_squared_error")
+    with pytest.raises(TrainingError, match="'input' held NaN before the step"):
+        model.fit(np.full((4, 2), np.nan, np.float32), np.zeros((4, 1)), verbose=False)
+
+
+def test_state_dicts_are_strict_and_name_what_does_not_fit() -> None:
+    model = nn.Model(nn.Dense(2), inputs=(3,))
+    held = model.state_dict()
+    with pytest.raises(InputError, match=r"missing \['bias'\], unexpected \['other'\]"):
+        model.load_state_dict({"weight": held["weight"], "other": held["bias"]})
+    with pytest.raises(InputError, match=r"'weight' is float32\[2, 3\], got float32\[3, 2\]"):
+        model.load_state_dict({**held, "weight": held["weight"].T})
+    model.load_state_dict({"bias": np.array([1, 2])}, strict=False)
+    np.testing.assert_array_equal(model.state_dict()["bias"], [1, 2])
+
+
+def test_state_dicts_go_through_safetensors(tmp_path: Path) -> None:
+    model, other = (nn.Model(nn.Dense(2), inputs=(3,), seed=seed) for seed in (0, 1))
+    model.save(tmp_path / "weights.safetensors")
+    other.load(tmp_path / "weights.safetensors")
+    np.testing.assert_array_equal(other.state_dict()["weight"], model.state_dict()["weight"])
+
+
+def test_damaged_files_are_refused(tmp_path: Path) -> None:
+    model = small_model()
+    model.fit(*line_data(), verbose=False)
+    path = tmp_path / "training.safetensors"
+    model.save_checkpoint(path)
+    content = path.read_bytes()
+    for damaged in (b"", content[:100], b"\xff" * 64, content[:-7]):
+        path.write_bytes(damaged)
+        with pytest.raises(ModelError, match=r"training\.safetensors"):
+            model.load_checkpoint(path)
+    model.save(path)
+    with pytest.raises(ModelError, match="no checkpoint of training"):
+        model.load_checkpoint(path)
+
+
+def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
+    model = small_model()
+    model.fit(*line_data(), verbose=False)
+    model.save_checkpoint(tmp_path / "a.safetensors")
+    other = nn.Model(nn.Dense(1), target="cpu").compile("adam", "mean_squared_error")
+    other.fit(*line_data(), verbose=False)
+    with pytest.raises(InputError, match=r"there is no '.*'; it belongs to another model or optimiser"):
+        other.load_checkpoint(tmp_path / "a.safetensors")
+
+
+def test_a_saved_model_runs_in_another_runtime(tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    x, y = line_data()
+    model = small_model()
+    model.fit(x, y, epochs=3, verbose=False)
+    model.save(tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"])
+    (found,) = session.run(None, {"input": x})
+    np.testing.assert_allclose(found, model.predict(x), rtol=1e-5, atol=1e-6)
+
+
+def test_early_stopping_goes_back_to_the_best() -> None:
+    class Worse(nn.Callback):
+        """Moves the bias away after the third epoch."""
+
+        def on_epoch_end(self, model: nn.Model, epoch: int, logs: object) -> None:
+            if epoch == 3:
+                model.load_state_dict({"bias": [100.0]}, strict=False)
+
+    x, y = line_data()
+    model = nn.Model(nn.Dense(1), target="cpu").compile(nn.SGD(0.05), "mean_squared_error")
+    stopping = nn.EarlyStopping("loss", patience=2, restore_best=True)
+    history = model.fit(x, y, epochs=50, callbacks=[stopping, Worse()], verbose=False)
+    assert history.epochs == stopping.stopped_epoch == 5
+    assert abs(model.state_dict()["bias"][0]) < 1
+
+
+def test_the_last_batch_may_be_smaller_and_counts_by_its_size() -> None:
+    model = nn.Model(nn.Dense(1), inputs=(1,), target="cpu").compile(nn.SGD(0.0), "mean_squared_error")
+    model.load_state_dict({"weight": [[0.0]], "bias": [0.0]})
+    y = np.float32([[1], [1], [1], [2]])
+    history = model.fit(np.zeros((4, 1), np.float32), y, batch_size=3, shuffle=False, verbose=False)
+    assert history["loss"] == [(1 + 1 + 1 + 4) / 4]
+
+
+def test_validation_is_kept_apart() -> None:
+    x, y = line_data(20)
+    model = nn.Model(nn.Dense(1), target="cpu").compile("sgd", "mean_squared_error", ["mae"])
+    history = model.fit(x, y, validation_split=0.25, verbose=False)
+    assert list(history.history) == ["loss", "mean_absolute_error", "val_loss", "val_mean_absolute_error"]
+    expected = float(np.mean((model.predict(x[15:]) - y[15:]) ** 2))
+    assert history["val_loss"][0] == pytest.approx(expected, rel=1e-5)
+
+
+def test_batches_may_come_from_anything_that_can_be_iterated() -> None:
+    x, y = line_data(8)
+
+    class Batches:
+        def __iter__(self) -> Any:
+            yield x[:5], y[:5]
+            yield x[5:], y[5:]
+
+    one = nn.Model(nn.Dense(1), target="cpu").compile("sgd", "mean_squared_error")
+    two = nn.Model(nn.Dense(1), target="cpu").compile("sgd", "mean_squared_error")
+    one.fit(Batches(), epochs=2, verbose=False)
+    two.fit(x, y, batch_size=5, shuffle=False, epochs=2, verbose=False)
+    np.testing.assert_array_equal(one.state_dict()["weight"], two.state_dict()["weight"])
+
+
+def test_learning_rates_may_be_set_and_scheduled() -> None:
+    x, y = line_data(8)
+    model = nn.Model(nn.Dense(1), target="cpu").compile(nn.SGD(0.5), "mean_squared_error")
+    model.fit(x, y, verbose=False)
+    assert model.learning_rate == 0.5
+    model.learning_rate = 0.25
+    assert model.learning_rate == 0.25
+    seen = []
+    schedule = nn.LearningRateScheduler(lambda epoch, rate: seen.append((epoch, rate)) or 1 / epoch)
+    model.compile(nn.SGD(0.5), "mean_squared_error").fit(x, y, epochs=2, callbacks=[schedule], verbose=False)
+    assert seen == [(1, 0.5), (2, 1.0), (3, 0.5)]
+
+
+def test_a_schedule_is_part_of_the_graph() -> None:
+    """Constant gradient 1 (y = w * 1, absolute error): steps are the rates of the schedule, 1, 1/2, 1/4."""
+    rates = nn.schedules.StepDecay(1.0, step_size=1, gamma=0.5)
+    model = nn.Model(nn.Dense(1, use_bias=False), inputs=(1,), target="cpu")
+    model.compile(nn.SGD(rates), "mean_absolute_error")
+    model.load_state_dict({"weight": [[0.0]]})
+    found = []
+    for _ in range(3):
+        model.train_on_batch(np.float32([[1]]), np.float32([[100]]))
+        found.append(float(model.state_dict()["weight"][0, 0]))
+    assert found == [1.0, 1.5, 1.75]
+    assert model.learning_rate == 0.125
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda m: m.fit(np.zeros((3, 2)), np.zeros((2, 1))), "data of different lengths: input has 3, y has 2"),
+        (lambda m: m.fit(np.zeros((3, 2)), np.zeros((3, 1)), epochs=0), "epochs=0 is no whole number from 1"),
+        (lambda m: m.fit(np.zeros((3, 2)), np.zeros((3, 1)), batch_size=0), "batch_size=0 is no whole number from 1"),
+        (lambda m: m.fit({"x": np.zeros((3, 2))}, np.zeros((3, 1))), "the model takes 'input'; got 'x'"),
+        (lambda m: m.fit(np.array(["a"]), np.zeros(1)), "wants numbers"),
+        (lambda m: m.fit([], verbose=False), "there is no batch"),
+        (lambda m: m.save("model.pkl"), "saved as .onnx or .safetensors"),
+        (lambda m: setattr(m, "learning_rate", 1.0), "nothing was trained yet"),
+    ],
+)
+def test_wrong_use_is_told(wrong: Any, message: str) -> None:
+    model = nn.Model(nn.Dense(1), target="cpu").compile("sgd", "mean_squared_error")
+    with pytest.raises((ConfigError, InputError), match=message):
+        wrong(model)
+
+
+def test_training_without_compile_is_told() -> None:
+    with pytest.raises(ConfigError, match="call compile"):
+        nn.Model(nn.Dense(1), target="cpu").fit(np.zeros((2, 1)), np.zeros((2, 1)), verbose=False)
+
+
+def test_errors_name_the_layer() -> None:
+    class Odd(nn.Layer):
+        def build(self, scope: nn.Scope, x: Any) -> Any:
+            return scope.op.MatMul(x, scope.op.constant(np.zeros((5, 5), np.float32)))
+
+    with pytest.raises(Exception, match=r"layer 'sequential\.odd'"):
+        nn.Model(nn.Sequential(nn.Sequential(Odd())), inputs=(3,)).build().graph()
