@@ -102,7 +102,7 @@ def _bind_host(program: Bindable, inputs: Mapping[str, Array], outputs: Mapping[
         outputs = _made(specialised, lambda tensor: np.empty(tensor.static_shape, numpy_dtype(tensor.dtype)))
     results = [np.asarray(outputs[name]) for name in program.outputs]
     _check_types(specialised, results)
-    _check_apart(inputs, outputs, _span)
+    _check_apart(inputs, outputs, _span, specialised.in_place(program.graph.state))
     run = _HostRun(program, specialised, given, results)
     return BoundProgram(run, dict(zip(program.outputs, results, strict=True)))
 
@@ -139,7 +139,7 @@ def _bind_device(
     results = [_adopted(device, name, shown[name], stream, writable=True) for name in program.outputs]
     _check_types(specialised, results)
     adopted = dict(zip(program.inputs, given, strict=True)), dict(zip(program.outputs, results, strict=True))
-    _check_apart(*adopted, device.span)
+    _check_apart(*adopted, device.span, specialised.in_place(program.graph.state))
     executable: Any  # what it offers beside Executable is asked of it
     executable, taken = specialised.alone or (None, ())
     if isinstance(executable, BindsArrays):
@@ -201,13 +201,25 @@ def _check_types(specialised: Specialised, arrays: Sequence[Any]) -> None:
             raise InputError(f"output {name!r}: expected {value.type}, got {given}")
 
 
-def _check_apart(inputs: Mapping[str, Any], outputs: Mapping[str, Any], span: Callable[[Any], tuple[int, int]]) -> None:
+def _check_apart(
+    inputs: Mapping[str, Any],
+    outputs: Mapping[str, Any],
+    span: Callable[[Any], tuple[int, int]],
+    in_place: Mapping[str, str],
+) -> None:
     """A kernel may write a result while inputs, or other results, are still needed.
 
     In order of addresses, so that a training step of thousands of arrays is checked in no time.
+    in_place: by output, the input whose memory it may have, the very same: the output then stands for both.
     """
-    named = [*((name, array, False) for name, array in inputs.items()), *((n, a, True) for n, a in outputs.items())]
-    spans = [(*span(array), place) for place, (_, array, _) in enumerate(named)]
+    read = {name: span(array) for name, array in inputs.items()}
+    written = {name: span(array) for name, array in outputs.items()}
+    shared = {given for output, given in in_place.items() if written[output] == read[given]}
+    named = [
+        *((n, at, False) for n, at in read.items() if n not in shared),
+        *((n, at, True) for n, at in written.items()),
+    ]
+    spans = [(*at, place) for place, (_, at, _) in enumerate(named)]
     all_end, outputs_end = (0, -1), (0, -1)  # where the arrays so far end at most, and which of them does
     for start, end, place in sorted(one for one in spans if one[0] < one[1]):
         is_output = named[place][2]

@@ -100,7 +100,8 @@ class Program:
 
         inputs, outputs: dense arrays in C order for all inputs and all outputs, of the right types: NumPy's, or arrays
             of the program's device with DLPack or `__cuda_array_interface__`, such as those of CuPy and PyTorch.
-            outputs=None makes them, where the inputs are.
+            outputs=None makes them, where the inputs are. They are apart; but an output of `state` may be the array of
+            its input where a kernel computes it in place and nothing reads the input afterwards.
         stream: for arrays of a device, where runs are queued: a stream of CuPy, PyTorch or Numba, or its address. None
             is the one that libraries use when told nothing: CUDA's legacy default stream. A run returns at once, and
             what is queued there later sees its results.
@@ -113,19 +114,21 @@ class Program:
         program = Bindable(self.graph, self.device, self._specialise, self._specialise_on_device, self._run_into)
         return bind(program, inputs, outputs, stream)
 
-    def session(self, state: DeviceState | Mapping[str, Array]) -> Session:
+    def session(self, state: DeviceState | Mapping[str, Array], *, keep_previous: bool = True) -> Session:
         """Runs that keep inputs on the device from one to the next, and let outputs of `state` take their place.
 
         state: the first values of the inputs that are kept, each as in `inputs` and of known size: all that the
             program's state pairs name, and others that stay as they are, such as weights. Or that of another session,
             to share it.
+        keep_previous: hold the state before the latest run, too, which `undo` goes back to. Without, what a kernel can
+            compute in place of its input is held once; the rest, such as running statistics, stays double.
         Raises InputError for what does not fit.
         """
         from aicore.session import DeviceState, Session  # few programs are trained
 
         held = state if isinstance(state, DeviceState) else DeviceState(self.device, state)
         where = self._specialise if self._specialiser.home != HOST else self._specialise_on_device
-        return Session(self, held, where)
+        return Session(self, held, where, keep_previous)
 
     def specialise(self, shapes: Mapping[str, Sequence[int]]) -> None:
         """Compile ahead for inputs of these shapes. Raises InputError when one does not fit."""

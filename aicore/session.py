@@ -1,4 +1,4 @@
-"""Runs whose state stays on the device: each one reads it, and writes the next into a second set of arrays."""
+"""Runs whose state stays on the device: each reads it, and writes the next into a second set of arrays, or over it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 from aicore.errors import InputError
 from aicore.ir import TensorType, Value, numpy_dtype
 from aicore.records import dataclass
-from aicore.runtime import Device, SharesMemory, Specialised, type_of
-from aicore.runtime.feeds import check_names, check_shapes, read_feeds
+from aicore.runtime import Device, SharesMemory, Specialised, bytes_of, type_of
+from aicore.runtime.feeds import check_names, check_shapes, read_feeds, wrong_dtype
 
 if TYPE_CHECKING:
     from aicore.bound import BoundProgram
@@ -19,13 +19,15 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 Key: TypeAlias = tuple[Any, ...]
+_Ran: TypeAlias = tuple[Mapping[str, Any], frozenset[str]]
+"""Results of a run, and the state whose other arrays it made."""
 
 KEPT = 64
 """Bindings that a session keeps: both turns of as many sets of shapes as programs keep compiled."""
 
 
 class DeviceState:
-    """Named arrays on one device, each of them twice: the current one, and the one before or after it.
+    """Named arrays on one device, each up to twice: the current one, and the one before or after it.
 
     Several sessions may share it, such as one that trains and one that evaluates with the same parameters.
     """
@@ -40,6 +42,12 @@ class DeviceState:
     @property
     def types(self) -> Mapping[str, TensorType]:
         return self._types
+
+    @property
+    def nbytes(self) -> int:
+        """Of all arrays that it holds now: twice those of the state at most."""
+        held = [name for name, sides in self._arrays.items() for array in sides if array is not None]
+        return bytes_of([self._types[name] for name in held])
 
     @property
     def turn(self) -> tuple[int, ...]:
@@ -122,10 +130,15 @@ class Session:
     Not for several threads at once. `Program.session` makes one.
 
     specialise: of the program, for arrays that are where the state is.
+    keep_previous: whether the state before a run outlives it; see `Program.session`.
     """
 
     def __init__(
-        self, program: Program, state: DeviceState, specialise: Callable[[Sequence[Any]], Specialised]
+        self,
+        program: Program,
+        state: DeviceState,
+        specialise: Callable[[Sequence[Any]], Specialised],
+        keep_previous: bool = True,
     ) -> None:
         self.state = state
         self._program = program
@@ -135,11 +148,11 @@ class Session:
         self._pairs = dict(program.state)
         self._fed = [value for value in self._inputs if value.name not in state.types]
         self._results = [name for name in self._outputs if name not in self._pairs]
-        self._bindings: dict[Key, _Binding] = {}
+        self._bindings: dict[tuple[Key, Key], _Binding] = {}
+        self._keeps_previous = keep_previous
         self._may_undo = False
         self._check()
-        self._moving = frozenset(self._pairs.values())
-        state.together(self._moving)  # now, as it changes the turn by which bindings are found
+        self._updated = frozenset(self._pairs.values())
 
     @property
     def fed(self) -> dict[str, TensorType]:
@@ -151,23 +164,26 @@ class Session:
 
         feeds: for each input that is no state an array, of the host or of the program's device.
         fetch: outputs to copy to the host; None means all. With none of them, a run is queued and not waited for.
-        Raises InputError for feeds that do not fit, ExecutionError when a kernel fails; the state stays as it is then.
+        Raises InputError for feeds that do not fit, ExecutionError when a kernel fails; the state stays as it is then,
+        but for what was written over with `keep_previous=False`.
         """
         wanted = self._results if fetch is None else list(fetch)
         unknown = [name for name in wanted if name not in self._results]
         if unknown:
             raise InputError(f"no such output {unknown[0]!r}; there is {', '.join(map(repr, self._results))}")
         arrays = self._read(feeds)
-        found = self._run_bound(arrays, wanted) if self._binds else self._run_apart(arrays)
-        self.state.swap(self._moving)
+        found, moved = self._run_bound(arrays, wanted) if self._binds else self._run_apart(arrays)
+        self.state.swap(moved)
         self._may_undo = True
         return {name: np.array(self.state.device.download(found[name])) for name in wanted}
 
     def undo(self) -> None:
         """Go back to the state before the latest run; once for each run. Raises InputError where there is none."""
+        if not self._keeps_previous:
+            raise InputError("the state before the latest run is not kept: the session has keep_previous=False")
         if not self._may_undo:
             raise InputError("there is no run to undo")
-        self.state.swap(self._moving)
+        self.state.swap(self._updated)
         self._may_undo = False
 
     @property
@@ -198,13 +214,17 @@ class Session:
         """An array of the device as it is, anything else as a NumPy array."""
         if not self._on_host and not isinstance(given, np.ndarray) and hasattr(given, "shape"):
             device = self.state.device
-            return device.adopt(given, device.stream_of(None)) if isinstance(device, SharesMemory) else given
+            found = device.adopt(given, device.stream_of(None)) if isinstance(device, SharesMemory) else given
+            if type_of(found).dtype != value.dtype:
+                raise wrong_dtype(value, type_of(found))
+            return found
         return read_feeds([value], {value.name: given})[0]
 
-    def _run_bound(self, arrays: Mapping[str, Any], wanted: Sequence[str]) -> Mapping[str, Any]:
-        key = (*(array.shape for array in arrays.values()), self.state.turn)
-        binding = self._bindings.pop(key, None) or self._bind(arrays)
-        self._bindings[key] = binding  # at the end: the first one is that which was not used for longest
+    def _run_bound(self, arrays: Mapping[str, Any], wanted: Sequence[str]) -> _Ran:
+        shapes = _shapes(arrays)
+        binding = self._bindings.pop((shapes, self.state.turn), None) or self._bind(arrays)
+        # The turn is asked once more, as binding may cut it. At the end: the first was not used for longest.
+        self._bindings[shapes, self.state.turn] = binding
         if len(self._bindings) > KEPT:
             self._bindings.pop(next(iter(self._bindings))).program.wait()
         for name, array in arrays.items():
@@ -212,22 +232,34 @@ class Session:
         binding.program.run()
         if wanted:
             binding.program.wait()
-        return binding.results
+        return binding.results, binding.moved
 
     def _bind(self, arrays: Mapping[str, Any]) -> _Binding:
         device, state = self.state.device, self.state
-        feeds = {name: device.empty(type_of(array)) for name, array in arrays.items()}
+        feeds = self._feeds_for(arrays)
         given = [feeds[v.name] if v.name in feeds else state.current(v.name) for v in self._inputs]
-        types = {name: value.type for name, value in self._specialise(given).graph.outputs}
+        specialised = self._specialise(given)
+        types = {name: value.type for name, value in specialised.graph.outputs}
         open_ = [name for name in self._results if not types[name].is_static]
         if open_:
             raise InputError(f"output {open_[0]!r} is {types[open_[0]]}: its size depends on data")
         results = {name: device.empty(types[name]) for name in self._results}
-        outputs = {n: results[n] if n in results else state.other(self._pairs[n]) for n in self._outputs}
+        over = {} if self._keeps_previous else specialised.in_place(self._pairs.items())
+        moved = self._updated.difference(over.values())
+        state.together(moved)
+        following = {n: state.current(name) if n in over else state.other(name) for n, name in self._pairs.items()}
         inputs = dict(zip((value.name for value in self._inputs), given, strict=True))
-        return _Binding(self._program.bind(inputs, outputs), feeds, results)
+        return _Binding(self._program.bind(inputs, {**results, **following}), feeds, results, moved)
 
-    def _run_apart(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    def _feeds_for(self, arrays: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Bindings of the same shapes share them: they run one after the other, each after its feeds were copied."""
+        shapes = _shapes(arrays)
+        for (known, _), binding in self._bindings.items():
+            if known == shapes:
+                return binding.feeds
+        return {name: self.state.device.empty(type_of(array)) for name, array in arrays.items()}
+
+    def _run_apart(self, arrays: Mapping[str, Any]) -> _Ran:
         """On a device without memory that can be bound: results are new arrays each time."""
         device, state = self.state.device, self.state
         placed = {n: device.upload(a) if isinstance(a, np.ndarray) else a for n, a in arrays.items()}
@@ -235,16 +267,21 @@ class Session:
         made = dict(zip(self._outputs, self._specialise(given).run(given), strict=True))
         for output, name in self._pairs.items():
             state.replace_other(name, made[output])
-        return made
+        return made, self._updated
 
 
 @dataclass(frozen=True)
 class _Binding:
-    """A program between fixed arrays: where feeds go, and where results come."""
+    """A program between fixed arrays: where feeds go, and where results come. moved: state that changes its array."""
 
     program: BoundProgram
     feeds: Mapping[str, Any]
     results: Mapping[str, Any]
+    moved: frozenset[str]
+
+
+def _shapes(arrays: Mapping[str, Any]) -> Key:
+    return tuple([array.shape for array in arrays.values()])
 
 
 def copied_into(device: Device, target: Any, source: Any) -> Any:

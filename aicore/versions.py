@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol
+from weakref import proxy
 
 from aicore.errors import ConfigError
 from aicore.ir import Graph, TensorType, retype
@@ -53,11 +54,16 @@ class Races:
     def __init__(
         self, backend: Backend, pipeline: Pipeline, table: KernelTable, measure: Measure | Literal["cached"]
     ) -> None:
-        self._backend, self._pipeline, self._table = backend, pipeline, table
+        self._backend, self._table = backend, table
+        self._pipeline: Pipeline = proxy(pipeline)  # it has these races: in a circle, weights would outlive the program
         self._how = None if isinstance(measure, str) else measure
         self._racer: Racer | None = None
         self._tuner: Tuner | None = None
-        self.before_placing = None if self._how is None else self._measure_kernels
+
+    @property
+    def before_placing(self) -> Callable[[Graph], None] | None:
+        """Measures kernels for a graph; None where nothing may be measured."""
+        return None if self._how is None else self._measure_kernels
 
     def judge(self, races: Sequence[Race]) -> Sequence[RaceResult | str]:
         from aicore.tuning import Racer  # most models hold no races
@@ -65,7 +71,9 @@ class Races:
         if self._racer is None:
             tuner = None if self._how is None else self._made_tuner()
             chooser, pipeline = self._chooser(), self._pipeline
-            self._racer = Racer(self._backend, chooser, pipeline.versions, pipeline.considered, tuner, self._how)
+            versions = lambda graph, without: pipeline.versions(graph, without)  # noqa: E731, PLW0108  # see below
+            considered = lambda: pipeline.considered()  # noqa: E731, PLW0108  # a bound method would hold the pipeline
+            self._racer = Racer(self._backend, chooser, versions, considered, tuner, self._how)
         return self._racer(races)
 
     def _measure_kernels(self, graph: Graph) -> None:

@@ -65,3 +65,46 @@ def test_each_array_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         dict(zip("ab", arrays[:2], strict=True)), dict(zip(("sum", "product"), arrays[2:], strict=True))
     )
     assert sorted(looked_at) == sorted(map(id, arrays))
+
+
+def counter(updated: bool = True) -> Program:
+    """x and the next x, x + y; as a pair of state, or not."""
+    op = Builder()
+    x, y = op.input("x", "float32", (4,)), op.input("y", "float32", (4,))
+    return aicore.compile(op.graph([x, y], {"next": op.Add(x, y)}, [("next", "x")] if updated else []), "cpu")
+
+
+def test_an_update_may_be_bound_to_its_own_input() -> None:
+    x, y = np.zeros(4, np.float32), np.array([1, 2, 3, 4], np.float32)
+    bound = counter().bind({"x": x, "y": y}, {"next": x})
+    for _ in range(3):
+        bound.run()
+    np.testing.assert_array_equal(x, 3 * y)
+
+
+@pytest.mark.parametrize(
+    ("updated", "x", "y", "result", "message"),
+    [
+        (False, 0, 8, 0, "output 'next' cannot be bound to memory of 'x'"),
+        (True, 0, 8, 8, "output 'next' cannot be bound to memory of 'y'"),
+        (True, 0, 8, 1, "output 'next' cannot be bound to memory of 'x'"),
+        (True, 0, 0, 0, "output 'next' cannot be bound to memory of 'y'"),
+        (True, 0, 2, 0, "output 'next' cannot be bound to memory of 'y'"),
+    ],
+    ids=["no state", "another input", "not the very same memory", "an input that is there too", "one that overlaps"],
+)
+def test_only_an_update_and_only_to_that(updated: bool, x: int, y: int, result: int, message: str) -> None:
+    memory = np.zeros(16, np.float32)
+    inputs = {"x": memory[x : x + 4], "y": memory[y : y + 4]}
+    with pytest.raises(InputError, match=message):
+        counter(updated).bind(inputs, {"next": memory[result : result + 4]})
+
+
+def test_an_update_that_is_not_computed_in_place_stays_apart() -> None:
+    op = Builder()
+    x = op.input("x", "float32", (4,))
+    following = op.Neg(x)
+    program = aicore.compile(op.graph([x], {"next": following, "y": op.MatMul(x, following)}, [("next", "x")]), "cpu")
+    array = np.ones(4, np.float32)
+    with pytest.raises(InputError, match="output 'next' cannot be bound to memory of 'x'"):
+        program.bind({"x": array}, {"next": array, "y": np.empty((), np.float32)})

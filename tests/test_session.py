@@ -150,3 +150,52 @@ def test_a_session_keeps_so_many_bindings_and_no_more(monkeypatch: pytest.Monkey
     np.testing.assert_allclose(session.state.read()["w"], w, rtol=1e-5)
     assert len(session._bindings) == 4
     assert bound.count(1) == 1
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_state_that_is_kept_once_follows_the_same_recurrence(target: str) -> None:
+    """The fake GPU binds no arrays: there, the option changes nothing but that nothing can be undone."""
+    program = aicore.compile(counting_graph(), target, fallback="quiet")
+    first = {"w": np.ones(3, np.float32), "c": np.float32(0.5)}
+    once, twice = program.session(first, keep_previous=False), program.session(first)
+    for step in range(6):
+        x = np.random.default_rng(step).uniform(size=(2 + step % 2, 3)).astype(np.float32)
+        np.testing.assert_array_equal(once.run({"x": x})["y"], twice.run({"x": x})["y"])
+        np.testing.assert_array_equal(once.state.read()["w"], twice.state.read()["w"])
+    with pytest.raises(InputError, match=r"the state before the latest run is not kept: .* keep_previous=False"):
+        once.undo()
+    twice.undo()
+
+
+def test_what_kernels_compute_in_place_is_held_once() -> None:
+    """The update of a may be written over a; that of b takes a sum of b, and is written over b as well."""
+    op = Builder()
+    a, b = op.input("a", "float32", (4,)), op.input("b", "float32", (4,))
+    mean = op.ReduceMean(b, keepdims=0)
+    graph = op.graph([a, b], {"x": op.Add(a, mean), "y": op.Add(b, op.ReduceSum(b))}, [("x", "a"), ("y", "b")])
+    first = {"a": np.zeros(4, np.float32), "b": np.ones(4, np.float32)}
+    session = aicore.compile(graph, "cpu").session(first, keep_previous=False)
+    assert session.state.nbytes == 32
+    for _ in range(3):
+        session.run({})
+    np.testing.assert_array_equal(session.state.read()["b"], [125] * 4)  # 1, 5, 25, 125
+    np.testing.assert_array_equal(session.state.read()["a"], [31] * 4)  # 1 + 5 + 25
+    assert session.state.nbytes == 32
+
+
+def test_state_that_is_read_after_its_update_stays_double() -> None:
+    op = Builder()
+    a = op.input("a", "float32", (4,))
+    following = op.Add(a, op.scalar(1.0, a))
+    graph = op.graph([a], {"x": following, "y": op.MatMul(following, a)}, [("x", "a")])
+    session = aicore.compile(graph, "cpu").session({"a": np.zeros(4, np.float32)}, keep_previous=False)
+    assert [float(session.run({})["y"]) for _ in range(3)] == [0, 8, 24]
+    assert session.state.nbytes == 32
+
+
+def test_bindings_of_the_same_shapes_share_their_feeds() -> None:
+    session = started("cpu")
+    for size in (2, 2, 3, 3):
+        session.run({"x": np.ones((size, 3), np.float32)})
+    assert len(session._bindings) == 4
+    assert len({id(binding.feeds["x"]) for binding in session._bindings.values()}) == 2

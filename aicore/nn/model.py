@@ -90,10 +90,13 @@ class Model:
         *,
         learning_rate: float | Schedule | None = None,
         recompute: Recompute = "nothing",
+        keep_previous: bool = True,
     ) -> Model:
         """Say how to train. What was trained stays; what the optimiser kept is given up.
 
         learning_rate: instead of the optimiser's. recompute: see `aicore.grad`.
+        keep_previous: hold the state before each step, too, so that a step whose loss is no number is undone, and the
+            op that made it named. Without, parameters and what the optimiser keeps are held once.
         Raises ConfigError for what does not exist.
         """
         chosen = optimizer_of(optimizer)
@@ -105,7 +108,7 @@ class Model:
         if len({*names, "loss"}) <= len(names):
             raise ConfigError(f"two metrics have one name: {', '.join(names)}")
         self._values = self.state_dict() if self._has_values else {}
-        self._compiled = _Compiled(chosen, wanted, found, recompute)
+        self._compiled = _Compiled(chosen, wanted, found, recompute, keep_previous)
         self._training = None
         self._others.clear()
         self.progress, self.history = Progress(), History()
@@ -132,7 +135,8 @@ class Model:
         validation_split: share of the samples, the last ones, that are kept for validation.
         epochs: how many more; with `resume`, how many in all.
         resume: a checkpoint to go on from, as if nothing had happened.
-        Raises TrainingError naming step and op when the loss is no finite number; the model is then as before the step.
+        Raises TrainingError naming step and op when the loss is no finite number; the model is then as before the step,
+        unless `compile` said keep_previous=False.
         """
         epochs, followed = count_of("epochs", epochs), callbacks_of(callbacks)
         data: Any = x if y is None and isinstance(x, Iterable) and not isinstance(x, np.ndarray | Mapping) else None
@@ -340,7 +344,6 @@ class Model:
         found = training.session.run(feeds, wanted)
         logs = {name: float(found[name]) for name in wanted}
         if not math.isfinite(logs["loss"]):
-            training.session.undo()
             raise self._not_finite(training, feeds, logs["loss"])
         self.progress = replace(self.progress, step=self.progress.step + 1)
         return logs
@@ -409,7 +412,8 @@ class Model:
             program = compile_graph(step.graph, self.target, **self._options)
             values = {**step.first_values(self.seed), **self._values}
             state = DeviceState(program.device, values)
-            self._training = _Training(step, program, state, program.session(state))
+            session = program.session(state, keep_previous=self._needs_compiled().keep_previous)
+            self._training = _Training(step, program, state, session)
             self._values = {}
             self._others.clear()
         return self._training
@@ -436,15 +440,27 @@ class Model:
         return {name: fitting(array, session.fed[name], name) for name, array in arrays.items()}
 
     def _not_finite(self, training: _Training, feeds: Mapping[str, Array], loss: float) -> TrainingError:
-        number = self.progress.step + 1
+        """What to raise, after the step was undone as far as the state before it is kept."""
+        said = f"step {self.progress.step + 1}, epoch {self.progress.epoch + 1}: the loss is {loss}"
+        if not self._needs_compiled().keep_previous:
+            return TrainingError(f"{said}; the model holds the state after the step, as keep_previous is False")
+        training.session.undo()
         held = training.state.read()
         why = why_not_finite(training.step.graph, {**held, **feeds}, loss, plugin_registry())
-        return TrainingError(f"step {number}, epoch {self.progress.epoch + 1}: the loss is {loss}: {why}")
+        return TrainingError(f"{said}: {why}")
 
 
 class _Compiled:
-    def __init__(self, optimizer: Optimizer, loss: Loss, metrics: Sequence[Metric], recompute: Recompute) -> None:
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        loss: Loss,
+        metrics: Sequence[Metric],
+        recompute: Recompute,
+        keep_previous: bool,
+    ) -> None:
         self.optimizer, self.loss, self.metrics, self.recompute = optimizer, loss, metrics, recompute
+        self.keep_previous = keep_previous
 
 
 class _Training:

@@ -17,7 +17,7 @@ class Storage(StrEnum):
     """Who owns the bytes of a buffer."""
 
     INPUT = "input"
-    """The caller; valid during the run, never written."""
+    """The caller; valid during the run, never written, but as an output that is bound to it (`computed_in_place`)."""
     CONSTANT = "constant"
     """The program; uploaded once, never written."""
     ARENA = "arena"

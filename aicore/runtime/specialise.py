@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import field, replace
 from typing import Any, TypeAlias
@@ -21,6 +21,7 @@ from aicore.runtime.backend import Backend
 from aicore.runtime.control_flow import Arrays, Body, control_flow
 from aicore.runtime.device import HOST, type_of
 from aicore.runtime.executable import Executable
+from aicore.runtime.in_place import computed_in_place
 from aicore.runtime.memory import bytes_of, check_room
 from aicore.runtime.plan import Plan
 from aicore.runtime.planner import MemoryOptions, make_plan
@@ -150,6 +151,18 @@ class Specialised:
         if self._alone is None or not set(self._alone.reads) <= set(self._inputs):
             return None
         return self._alone.executable, tuple(self._inputs.index(slot) for slot in self._alone.reads)
+
+    def in_place(self, pairs: Collection[tuple[str, str]]) -> dict[str, str]:
+        """Those of the pairs (output, input) by name that may be bound to one array; see `computed_in_place`."""
+        if self.alone is None or not pairs:
+            return {}
+        executable, taken = self.alone
+        inputs, outputs = self.graph.inputs, self.graph.outputs
+        places = {inputs[number].name: place for place, number in enumerate(taken)}
+        numbers = {name: number for number, (name, _) in enumerate(outputs)}
+        known = [(numbers[output], places[given]) for output, given in pairs if given in places]
+        found = computed_in_place(executable.plan, known)
+        return {outputs[number][0]: inputs[taken[place]].name for number, place in found}
 
     def release(self) -> None:
         """Give back memory that no run is using, that of bodies of loops and branches too."""

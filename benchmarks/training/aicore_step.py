@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from aicore import nn
-from aicore.ir import numpy_dtype
 from benchmarks.training.networks import NETWORKS
 
 Array = np.ndarray[Any, Any]
@@ -31,7 +29,8 @@ class TrainedModel:
     def __init__(self, name: str, batch: int, target: str, **options: Any) -> None:
         network = NETWORKS[name]
         self.model = nn.Model(network.layer(), network.shape, target=target, seed=1, **options)
-        self.model.compile(nn.Adam(1e-3), "sparse_categorical_crossentropy")
+        self.keeps_previous = network.keep_previous
+        self.model.compile(nn.Adam(1e-3), "sparse_categorical_crossentropy", keep_previous=network.keep_previous)
         self.model.build()
         self.first = {name: np.array(array) for name, array in self.model.state_dict().items()}
         self.x, self.y = data(name, batch)
@@ -48,31 +47,40 @@ class TrainedModel:
     def queue(self) -> Any:
         """A call that queues one step between arrays that lie on the device, and waits for nothing.
 
-        A session has two bound programs, one for each way between the two sets of arrays of its state.
+        A session has two bound programs, one for each way between the two sets of arrays of its state; one, where all
+        of the state is written over.
         """
         self.step()
         self.step()
         programs = [binding.program for binding in self._session._bindings.values()]
-        if len(programs) != 2:
+        if len(programs) not in (1, 2):
             raise RuntimeError(f"the session has {len(programs)} bound programs, not one for each set of arrays")
         number = 0
 
         def call() -> None:
             nonlocal number
-            programs[number % 2].run()
+            programs[number % len(programs)].run()
             number += 1
 
         return call
 
     def nbytes(self) -> Mapping[str, int]:
-        """state: parameters, slots and statistics, both sets. graphs: what all captured graphs hold. arena: of one."""
-        state = self._session.state
-        one = sum(math.prod(t.static_shape) * numpy_dtype(t.dtype).itemsize for t in state.types.values())
+        """What a step takes, each block of memory once.
+
+        state: parameters, slots and statistics, as often as they are held. feeds: the samples, where graphs read them.
+        graphs: what all captured graphs hold, arenas included. arena: of one.
+        """
         bindings = self._session._bindings.values()
+        feeds = {id(array): array for binding in bindings for array in binding.feeds.values()}
         captures = [getattr(binding.program._run, "_capture", None) for binding in bindings]
         held = {at: size for capture in captures if capture is not None for at, size in capture.memory.items()}
         arenas = [executable.plan.memory.arena for executable in self._executables]
-        return {"state": 2 * one, "graphs": sum(held.values()), "arena": sum(arenas)}
+        return {
+            "state": self._session.state.nbytes,
+            "feeds": sum(int(array.nbytes) for array in feeds.values()),
+            "graphs": sum(held.values()),
+            "arena": sum(arenas),
+        }
 
     @property
     def _executables(self) -> list[Any]:

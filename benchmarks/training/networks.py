@@ -50,16 +50,17 @@ def _convolution(filters: int, size: int, stride: int = 1) -> list[Layer]:
 
 @dataclass(frozen=True)
 class Network:
-    """shape: of one sample. classes: of its targets."""
+    """shape: of one sample. classes: of its targets. keep_previous: of the model's `compile`."""
 
     layer: Callable[[], Layer]
     shape: tuple[int, ...]
     classes: int
+    keep_previous: bool = True
 
 
 NETWORKS: dict[str, Network] = {
     "mlp": Network(mlp, (784,), 10),
     "small_cnn": Network(small_cnn, (1, 28, 28), 10),
     "lstm": Network(lstm, (64, 128), 10),
-    "resnet18": Network(resnet18, (3, 224, 224), 1000),
+    "resnet18": Network(resnet18, (3, 224, 224), 1000, keep_previous=False),
 }

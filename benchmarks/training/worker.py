@@ -78,7 +78,7 @@ class Comparison:
         self.row["compile_and_first_step_s"] = time.perf_counter() - started
         losses += [ours.step() for _ in range(COMPARED_STEPS)]
         self._note("losses", AICORE, losses)
-        self.row |= {"placement": ours.placement(), "steps": ours.kernels()}
+        self.row |= {"placement": ours.placement(), "steps": ours.kernels(), "keep_previous": ours.keeps_previous}
         self._note("step_with_host_s", AICORE, _latency(ours.step))
         if self._on_gpu:
             call = ours.queue()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from aicore.ir import TensorType
@@ -13,6 +15,9 @@ from aicore.nn.trace import trace
 from benchmarks import cuda_training
 from benchmarks.training.aicore_step import TrainedModel, data
 from benchmarks.training.networks import NETWORKS
+
+MLP_UPDATED = 3 * 4 * 1_863_690 + 8
+"""Bytes of the MLP's parameters, their two slots, and the step; the learning rate has 4 more, which no step changes."""
 
 
 def row(network: str = "mlp", **more: Any) -> dict[str, Any]:
@@ -46,7 +51,7 @@ def test_bars() -> None:
     assert "wants 1.2" in cuda_training.missed(row(ratio=slow(1.1)))[0]
     assert "wants 5.0" in cuda_training.missed(row(ratios={"eager": slow(4.9)}))[0]
     assert cuda_training.missed(row("resnet18", ratio=slow(1.01))) == []
-    heavy = {"aicore": {"state": 10, "graphs": 120, "arena": 60}, "eager": 100}
+    heavy = {"aicore": {"state": 10, "feeds": 5, "graphs": 115, "arena": 60}, "eager": 100}
     assert "1.30 of PyTorch's memory" in cuda_training.missed(row("resnet18", nbytes=heavy))[0]
     assert cuda_training.missed(row("mlp", nbytes=heavy)) == []
     assert cuda_training.missed(row(ratio=slow(0.71)), on_cpu=True) == []
@@ -88,5 +93,25 @@ def test_a_model_trains_on_one_batch() -> None:
     trained = TrainedModel("mlp", 8, "cpu", threads=1)
     losses = [trained.step() for _ in range(4)]
     assert losses[-1] < losses[0] / 2
-    assert trained.nbytes()["state"] == 2 * 4 * (3 * 1_863_690 + 3)
+    assert trained.nbytes()["state"] == 2 * MLP_UPDATED + 4
+    assert trained.nbytes()["feeds"] == x.nbytes + y.nbytes
     assert trained.kernels() > 10
+
+
+@pytest.mark.parametrize(("keep_previous", "sets"), [(True, 2), (False, 1)])
+def test_queued_steps_take_turns_where_there_are_two_sets_of_arrays(
+    keep_previous: bool, sets: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of the state of the MLP is written over: one bound program then does for all steps."""
+    monkeypatch.setitem(NETWORKS, "mlp", replace(NETWORKS["mlp"], keep_previous=keep_previous))
+    queued, stepped = (TrainedModel("mlp", 8, "cpu", threads=1) for _ in range(2))
+    call = queued.queue()
+    assert len(queued._session._bindings) == sets
+    call()
+    call()
+    for _ in range(4):
+        stepped.step()
+    for name, array in stepped.model.state_dict().items():
+        np.testing.assert_array_equal(queued.model.state_dict()[name], array, err_msg=name)
+    assert queued.nbytes()["state"] == sets * MLP_UPDATED + 4
+    assert queued.keeps_previous is keep_previous

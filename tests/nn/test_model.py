@@ -11,6 +11,8 @@ import pytest
 from aicore import nn
 from aicore.errors import ConfigError, InputError, ModelError, TrainingError
 from aicore.nn.checkpoint import read_checkpoint
+from benchmarks.training.aicore_step import data as training_data
+from benchmarks.training.networks import NETWORKS
 
 Array = np.ndarray[Any, Any]
 
@@ -283,3 +285,66 @@ def test_errors_name_the_layer() -> None:
 
     with pytest.raises(Exception, match=r"layer 'sequential\.odd'"):
         nn.Model(nn.Sequential(nn.Sequential(Odd())), inputs=(3,)).build().graph()
+
+
+def image_data(count: int = 6) -> tuple[Array, Array]:
+    rng = np.random.default_rng(5)
+    return rng.normal(size=(count, 2, 8, 8)).astype(np.float32), rng.integers(0, 3, count)
+
+
+def small_network() -> nn.Layer:
+    layers = [nn.Conv2D(4, 3, use_bias=False), nn.BatchNormalization(), nn.ReLU(), nn.Flatten(), nn.Dropout(0.2)]
+    return nn.Sequential(*layers, nn.Dense(3))
+
+
+OPTIMIZERS = {
+    "sgd": nn.SGD(0.01),
+    "momentum": nn.SGD(0.01, momentum=0.9, nesterov=True),
+    "rmsprop": nn.RMSprop(0.01, momentum=0.5, centered=True),
+    "adagrad": nn.Adagrad(0.01),
+    "adam": nn.Adam(0.01, amsgrad=True),
+    "adamw": nn.AdamW(0.01),
+    "lamb": nn.LAMB(0.01),
+    "lion": nn.Lion(0.001),
+}
+
+
+def after_five_steps(layer: nn.Layer, optimizer: nn.Optimizer, x: Array, y: Array, keep: bool) -> tuple[Any, int]:
+    """The state after five steps, the fourth on fewer samples; and the bytes of what is held."""
+    model = nn.Model(layer, target="cpu", seed=2)
+    model.compile(optimizer, "sparse_categorical_crossentropy", keep_previous=keep)
+    for step in range(5):
+        count = len(x) - (step == 3)
+        model.train_on_batch(x[:count], y[:count])
+    state = model._trained().state
+    return state.read(), state.nbytes
+
+
+@pytest.mark.parametrize("name", list(OPTIMIZERS))
+def test_state_that_is_kept_once_has_the_same_bits(name: str) -> None:
+    x, y = image_data()
+    twice, bytes_twice = after_five_steps(small_network(), OPTIMIZERS[name], x, y, keep=True)
+    once, bytes_once = after_five_steps(small_network(), OPTIMIZERS[name], x, y, keep=False)
+    for held, array in twice.items():
+        np.testing.assert_array_equal(once[held], array, err_msg=held)
+    assert bytes_once < 0.55 * bytes_twice
+
+
+@pytest.mark.parametrize("name", ["mlp", "small_cnn", "lstm"])
+def test_networks_whose_state_is_kept_once_have_the_same_bits(name: str) -> None:
+    x, y = training_data(name, 3)
+    layer = NETWORKS[name].layer()
+    (twice, bytes_twice), (once, bytes_once) = (
+        after_five_steps(layer, nn.Adam(1e-3), x, y, keep) for keep in (True, False)
+    )
+    for held, array in twice.items():
+        np.testing.assert_array_equal(once[held], array, err_msg=held)
+    assert bytes_once < 0.51 * bytes_twice
+
+
+def test_a_loss_that_is_no_number_leaves_the_state_after_the_step_where_it_is_kept_once() -> None:
+    model = nn.Model(nn.Dense(1), inputs=(2,), target="cpu").compile("sgd", "mean_squared_error", keep_previous=False)
+    with pytest.raises(TrainingError, match=r"step 1, epoch 1: the loss is nan; the model holds the state after the"):
+        model.train_on_batch(np.full((4, 2), np.nan, np.float32), np.zeros((4, 1)))
+    assert np.isnan(model.state_dict()["weight"]).all()
+    assert model.progress.step == 0

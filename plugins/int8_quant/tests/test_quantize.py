@@ -238,4 +238,7 @@ def test_memory_is_flat_over_a_thousand_batches(method: str) -> None:
         return found
 
     peak(10)
-    assert peak(1000) < 1.05 * peak(10) + 4096
+    kept = peak(1000) - peak(10)
+    # Python's free lists hold up to 2,000 tuples of each length, 56 bytes each, and how full they are is chance; were
+    # batches kept, that would be 990 KiB.
+    assert kept < 990 * 1024 / 4

@@ -12,8 +12,10 @@ _SEQUENCES = (1, 2, 3, 4, 5, 6)
 """What a cluster may have, as in graph_executor/rnn."""
 _STEP_PARTS = 7
 """A step without its sequences, in parts of what a sequence takes, as kernels weigh it to choose their clusters."""
-_FORWARD, _BACK, _SEQUENCE, _EXCHANGE = 2.0e-6, 2.9e-6, 0.3e-6, 0.7e-6
-"""Seconds of a step with no sequences, of each sequence's products (four gates, 256 units), of one exchange more."""
+_FORWARD, _BACK, _EXCHANGE = 0.9e-6, 1.35e-6, 0.7e-6
+"""Seconds of a step with no sequences, forwards and backwards, and of one exchange more."""
+_FORWARD_SEQUENCE, _BACK_SEQUENCE = 0.36e-6, 0.42e-6
+"""Seconds of each sequence's products in a step, of four gates and 256 units."""
 
 
 def refusal(hidden: int) -> str | None:
@@ -35,9 +37,10 @@ def seconds(op: Recurrent, steps: int, batch: int, hidden: int, back: bool = Fal
         return -(-op.directions * -(-batch // sequences) // at_once)
 
     sequences = min(_SEQUENCES, key=lambda count: waves(count) * (_STEP_PARTS + count))
-    products = sequences * _SEQUENCE * op.gates / 4 * blocks * _UNITS / MOST_UNITS
+    step, sequence = (_BACK, _BACK_SEQUENCE) if back else (_FORWARD, _FORWARD_SEQUENCE)
+    products = sequences * sequence * op.gates / 4 * blocks * _UNITS / MOST_UNITS
     exchange = _EXCHANGE if isinstance(op, GRU) and not op.linear_before_reset else 0.0
-    each = (_BACK if back else _FORWARD) + exchange + products
+    each = step + exchange + products
     return LAUNCH_SECONDS + waves(sequences) * steps * each
 
 

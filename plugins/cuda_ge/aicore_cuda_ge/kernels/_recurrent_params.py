@@ -9,6 +9,8 @@ from aicore.ops.recurrent import GRU, LSTM, RNN, Recurrent
 from aicore_cuda_ge.kernels._activations import IDENTITY, Params, recurrent_params
 from aicore_cuda_ge.kernels._windows import ELEMENTS
 
+SECONDS_OF_BYTE = 5.7e-13
+"""Of r, that each step reads once for eight sequences: as measured."""
 MOST_SEQUENCES = 65_535
 LINEAR_GRU = 3
 _CELLS = {RNN: 0, LSTM: 1, GRU: 2}

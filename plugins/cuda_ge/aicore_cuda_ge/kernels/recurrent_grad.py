@@ -11,13 +11,12 @@ from aicore.ops.recurrent import GRU
 from aicore.ops.recurrent_grad import RecurrentGrad
 from aicore_cuda_ge.arrays import DeviceArray
 from aicore_cuda_ge.calls import Call, compiled
-from aicore_cuda_ge.kernels import _product_times as times
 from aicore_cuda_ge.kernels import _recurrent_clusters as clusters
 from aicore_cuda_ge.kernels._activations import Params
-from aicore_cuda_ge.kernels._machine import BYTES_EACH_SECOND, LAUNCH_SECONDS
+from aicore_cuda_ge.kernels._machine import LAUNCH_SECONDS
 from aicore_cuda_ge.kernels._memory_bound import run_from_plan
 from aicore_cuda_ge.kernels._packing import item_bytes
-from aicore_cuda_ge.kernels._recurrent_params import MOST_SEQUENCES, layer_params, rounded
+from aicore_cuda_ge.kernels._recurrent_params import MOST_SEQUENCES, SECONDS_OF_BYTE, layer_params, rounded
 
 _LARGEST = 2**31 - 1
 
@@ -92,13 +91,12 @@ def bind(op: Op, types: Sequence[TensorType | None], constants: Sequence[DeviceA
 
 
 def estimate(op: Op, *types: TensorType | None) -> float:
-    """Steps follow each other; each reads r once for eight sequences, from the L2 cache where it fits."""
+    """Steps follow each other; each reads r once for eight sequences."""
     walk = walk_of(op, *types)
     layer = walk.op.layer
     r_bytes = item_bytes(walk.dtype) * layer.directions * layer.gates * walk.hidden**2
-    rate = times.L2_BYTES_EACH_SECOND if r_bytes < 30e6 else BYTES_EACH_SECOND
     launches = 2 if isinstance(layer, GRU) and not layer.linear_before_reset else 1
-    each = launches * (LAUNCH_SECONDS + 3e-6) + 2 * -(-walk.batch // 8) * r_bytes / rate
+    each = launches * (LAUNCH_SECONDS + 3e-6) + 2 * -(-walk.batch // 8) * r_bytes * SECONDS_OF_BYTE
     return walk.steps * each
 
 

@@ -78,9 +78,10 @@ def test_a_step_takes_less_in_a_graph_than_alone() -> None:
 
 
 def test_memory_comes_back_after_tuning() -> None:
+    """Programs that are gone leave nothing, weights included, and without the garbage collector: it sees no GPU."""
     program, _ = tuned(convolutions())
     pool: Any = program.device.pool  # type: ignore[union-attr]
     used = pool.used
     for _ in range(3):
         aicore.compile(convolutions(), "cuda:0", tune=Measure(again=True)).run({"x": X})
-    assert pool.used <= 2 * used
+    assert pool.used == used
