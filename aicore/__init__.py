@@ -52,10 +52,11 @@ def __getattr__(name: str) -> object:
         return importlib.import_module(f"{__name__}.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from aicore.collector import collector_at_rest
+    from aicore.collector import collector_at_rest, keep_for_good
 
     with collector_at_rest():  # a hundred modules, none of them garbage
         found = getattr(importlib.import_module(_HOMES[name]), name)
+        keep_for_good()
     globals()[name] = found
     return found
 

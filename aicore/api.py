@@ -12,7 +12,7 @@ from functools import lru_cache
 from os import PathLike
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from aicore.collector import collector_at_rest
+from aicore.collector import collector_at_rest, keep_for_good
 from aicore.config import (
     FallbackPolicy,
     Precision,
@@ -67,8 +67,9 @@ def load(source: Source, *, overridable: Collection[str] = (), registry: PluginR
     """
     registry = plugin_registry() if registry is None else registry
     with collector_at_rest():
-        from aicore.frontends.onnx import load_model  # imports onnx, which hand-built graphs do not need
+        from aicore.frontends.onnx import load_model  # imports protobuf, which hand-built graphs do not need
 
+        keep_for_good()
         return load_model(source, extra_ops=registry.ops.values(), overridable=overridable)
 
 
@@ -125,7 +126,7 @@ def compile(  # the public name, aicore.compile
     name, why = registry.default_target() if target is None else (target, "")
     if why:
         _log.info("%s", why)
-    table = KernelTable.of_precision(registry.kernels, parse_precision(precision))
+    table = KernelTable.of_precision(registry.kernel_items, parse_precision(precision))
     _check_overrides(kernels or {}, table, graph)
     measure = _measure_of(tune, config.tune)
     store = None if measure is None else TuningStore.of(config)
@@ -166,7 +167,7 @@ def graph_records(
     """What was measured for a whole graph on a device, where `compile` looks for choices; arguments as there."""
     registry = plugin_registry() if registry is None else registry
     name = registry.default_target()[0] if target is None else target
-    table = KernelTable.of_precision(registry.kernels, parse_precision(precision))
+    table = KernelTable.of_precision(registry.kernel_items, parse_precision(precision))
     store = TuningStore.of(from_environment())
     backend = _BackendBuilder(registry, table, {}, None, precision)(name)
     pipeline = _Pipeline(registry, table, backend, optimize=True)
@@ -217,8 +218,7 @@ class _Pipeline:
         self._device = backend.device
         self._selector = backend.selector
         self.races: Races | None = None
-        has_references = any(kernel.device == "cpu" for kernel in table)
-        self.evaluate = ReferenceEvaluator(table) if has_references else None
+        self.evaluate = ReferenceEvaluator(table) if table.has("cpu") else None
 
     def passes(self, choices: Choices, trace: bool = False) -> _Passes:
         """Raises ConfigError for choices that fit none of the passes."""
@@ -228,9 +228,8 @@ class _Pipeline:
     def considered(self) -> str:
         """Digest of all that choices and times depend on: the passes, and the code of passes and kernels."""
         passes = [(one.name, options_text(one)) for one in (*self.whole, *self.sized)]
-        modules = [type(one).__module__ for one in self.whole]
-        modules += [kernel.function.__module__ for kernel in self._table if kernel.device == self._device.kind]
-        return considered_passes(passes, (module.partition(".")[0] for module in modules))
+        packages = {type(one).__module__.partition(".")[0] for one in self.whole}
+        return considered_passes(passes, packages | self._table.packages(self._device.kind))
 
     def versions(self, graph: Graph, without: str) -> tuple[Graph, Graph | None]:
         """What would run of a small graph, with a pass left out; and with the channels of its images last."""

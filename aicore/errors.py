@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class AicoreError(Exception):
     """Root of every error that aicore raises on purpose."""
@@ -53,6 +55,14 @@ class TrainingError(AicoreError):
 
 class TuningError(AicoreError):
     """Measured times cannot be kept, or a file of them cannot be used."""
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """`; did you mean 'threads'?`, the end of a message about an unknown name; empty where none is close to it."""
+    import difflib  # names are rarely wrong
+
+    close = difflib.get_close_matches(name, list(known), 1)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 _LONGEST = 2000

@@ -21,7 +21,7 @@ from onnx.backend.base import Backend, BackendRep, namedtupledict
 from aicore.api import compile as compile_model
 from aicore.errors import InputError
 from aicore.frontends.onnx import load_model
-from aicore.frontends.onnx.typing import type_proto
+from aicore.frontends.onnx.write_protos import type_proto
 from aicore.ir import TensorType, dtype_name
 from aicore.plugins import plugin_registry
 from aicore.program import Program

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
-from html import escape
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from aicore.records import dataclass
@@ -63,6 +62,8 @@ class Grid:
 
     def html(self) -> str:
         """A table element; every text is escaped."""
+        from html import escape  # for pages alone; so below
+
         ends = [' style="text-align:right"' if heading in self.right else "" for heading in self.headings]
         head = "".join(f"<th{end}>{escape(text)}</th>" for end, text in zip(ends, self.headings, strict=True))
         rows = (
@@ -123,6 +124,8 @@ def html_part(part: Part) -> str:
         return part.html()
     if isinstance(part, Picture):
         return part.svg
+    from html import escape
+
     return f"<p>{escape(part)}</p>" if part else ""
 
 

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from aicore.ir import DTYPES
-from aicore.kernels import Kernel
+from aicore.kernels import Kernel, load_kernels
 
 _SHORT = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64"}
 
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="kernel_table", description=__doc__)
     parser.add_argument("module", help="with the hook register_kernels, such as aicore_cuda_ge.plugin")
     kernels = importlib.import_module(parser.parse_args(arguments).module).register_kernels()
-    for op, variants, types in table(kernels):
+    for op, variants, types in table(load_kernels(kernels)):
         print(f"{op:32} {variants:40} {types}")
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
-from aicore.ir import FLOATS, Builder, Node, Origin, Value, as_tuple, has_gradient, is_fused
+from aicore.ir import FLOATS, Builder, Node, Origin, Value, as_tuple, decomposed, has_gradient, is_fused
+from aicore.ops.shape import Identity
 
 
 def path(nodes: Sequence[Node], sources: Iterable[Value], targets: Iterable[Value]) -> set[Node]:
@@ -42,22 +43,10 @@ def ready_for_gradient(nodes: Sequence[Node], active: Collection[Node]) -> list[
 
 
 def _parts(node: Node) -> list[Node]:
-    """The nodes that a fused op stands for, the last ones bound to its outputs."""
-    builder = Builder(Origin(parts=(node.origin,), rule="decompose"))
-    results = list(as_tuple(node.op.decompose(builder, *node.inputs)))
-    made = {value for part in builder.nodes for value in part.outputs}
-    for i, value in enumerate(results):
-        if value not in made or value in results[:i]:  # an operand handed on, or one result twice
-            results[i] = builder.Identity(value)
-    name: dict[Value | None, Value] = dict(zip(results, node.outputs, strict=True))
-    return [
-        replace(
-            part,
-            inputs=tuple(name.get(value, value) for value in part.inputs),
-            outputs=tuple(name.get(value, value) for value in part.outputs),
-        )
-        for part in builder.nodes
-    ]
+    """The nodes that a fused op stands for, one for each of its outputs at least."""
+    origin = Origin(parts=(node.origin,), rule="decompose")
+    nodes, equal = decomposed(node, origin)
+    return [*nodes, *(Node(Identity(), (value,), (output,), origin) for output, value in equal.items())]
 
 
 def _with_residuals(node: Node) -> Node:

@@ -11,7 +11,7 @@ from aicore.autodiff.backward import backward
 from aicore.autodiff.forward import path, ready_for_gradient
 from aicore.autodiff.recompute import Recompute, recomputed
 from aicore.errors import GraphError
-from aicore.ir import FLOATS, Builder, Graph, Node, Value, numpy_dtype
+from aicore.ir import FLOATS, Builder, Graph, Value, needed_nodes, numpy_dtype
 from aicore.ops.gradients import zeros_like
 
 
@@ -41,8 +41,9 @@ def grad(graph: Graph, loss: str, wrt: Sequence[str], *, recompute: Recompute = 
     builder.nodes.extend(graph.nodes)
     found = gradients(builder, outputs[loss], [inputs[name] for name in wrt], recompute=recompute)
     named = tuple((f"grad.{name}", value) for name, value in zip(wrt, found, strict=True))
-    kept = needed(builder.nodes, (*graph.outputs, *named))
-    return replace(graph, outputs=(*graph.outputs, *named), nodes=kept)
+    outs = (*graph.outputs, *named)
+    # Without gradients of operands that nobody asked for.
+    return replace(graph, outputs=outs, nodes=needed_nodes(builder.nodes, [value for _, value in outs]))
 
 
 def gradients(builder: Builder, loss: Value, wrt: Sequence[Value], *, recompute: Recompute = "nothing") -> list[Value]:
@@ -74,14 +75,3 @@ def _check(loss: Value, wrt: Sequence[Value]) -> None:
     for value in wrt:
         if value.dtype not in FLOATS:
             raise GraphError(f"%{value.name} is {value.dtype}: only floating point has a derivative")
-
-
-def needed(nodes: Sequence[Node], outputs: Sequence[tuple[str, Value]]) -> tuple[Node, ...]:
-    """Without the nodes that no output depends on: gradients of operands that nobody asked for."""
-    wanted: set[Value | None] = {value for _, value in outputs}
-    kept = []
-    for node in reversed(nodes):
-        if any(value in wanted for value in node.outputs):
-            kept.append(node)
-            wanted.update(node.inputs)
-    return tuple(reversed(kept))

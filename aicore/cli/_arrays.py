@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from aicore.errors import InputError
+from aicore.errors import InputError, meant
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,9 +42,7 @@ def _read_option(inputs: Mapping[str, Value], option: str) -> list[tuple[str, Ar
 
     name, file = _split(inputs, option)
     if name and name not in inputs:
-        close = difflib.get_close_matches(name, inputs, 1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise InputError(f"--input {option!r}: {_unknown(name, inputs)}{hint}")
+        raise InputError(f"--input {option!r}: {_unknown(name, inputs)}{meant(name, inputs)}")
     loaded = _load(file)
     if not isinstance(loaded, np.ndarray):
         if name:

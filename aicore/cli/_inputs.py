@@ -34,6 +34,9 @@ Shapes = Annotated[list[str] | None, typer.Option("--shape", metavar="NAME=SIZES
 Random = Annotated[bool, typer.Option("--random", help="Fill inputs without a file with random numbers.")]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of the random numbers.")]
 Target = Annotated[str | None, typer.Option("--target", "-t", metavar="DEVICE", help=_TARGET_HELP)]
+Threads = Annotated[
+    int | None, typer.Option("--threads", metavar="N", min=1, help="Threads of a run. Default: AICORE_THREADS, or all.")
+]
 Fallback = Annotated[str | None, typer.Option("--fallback", metavar="error|warn|quiet", help=_FALLBACK_HELP)]
 
 

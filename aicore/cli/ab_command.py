@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aicore.cli._inputs import InputFiles, Json, ModelFile, Seed, Shapes, Target, make_feed
+from aicore.cli._inputs import InputFiles, Json, ModelFile, Seed, Shapes, Target, Threads, make_feed
 from aicore.cli._report import INTERRUPTED, print_json, show, working
 from aicore.errors import ConfigError
 
@@ -42,10 +42,7 @@ def ab(
     ] = "",
     seconds: Annotated[float, typer.Option("--seconds", metavar="N", min=0, help="Time to measure for.")] = 10.0,
     keep: Annotated[bool, typer.Option("--keep", help="Store the verdict: later compilations follow it.")] = False,
-    threads: Annotated[
-        int | None,
-        typer.Option("--threads", metavar="N", min=1, help="Threads of a run. Default: AICORE_THREADS, or all."),
-    ] = None,
+    threads: Threads = None,
     inputs: InputFiles = None,
     seed: Seed = 0,
     shapes: Shapes = None,

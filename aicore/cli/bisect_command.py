@@ -48,7 +48,8 @@ def bisect(
     """Find the change that makes a model's results wrong: its pass, rule, number and node.
 
     Each run compiles the model with fewer changes, runs it on the target and compares outputs; N changes take at most
-    log2 N + 2 runs. A kernel that is wrong without any change is told apart.
+    log2 N + 2 runs; for one that is wrong only together with others, some more find these. A kernel that is wrong
+    without any change is told apart.
     """
     from aicore.api import load  # heavy, and `--help` needs none of it
     from aicore.experiments import bisect as search
@@ -84,7 +85,7 @@ def _runs(quiet: bool) -> Iterator[Callable[[int, int, bool], None]]:
         return
 
     def tell(runs: int, limit: int, right: bool) -> None:
-        what = "all changes" if limit < 0 else f"the first {limit} changes"
+        what = "no limit of changes" if limit < 0 else f"the first {limit} changes"
         console.print(f"run {runs}: {what}: {'right' if right else 'wrong'}", markup=False, highlight=False)
 
     with console.status("comparing with the reference"):

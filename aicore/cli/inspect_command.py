@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ from aicore.cli._inputs import Fallback, Json, ModelFile, Shapes, Target
 from aicore.cli._passes import Diff, Dump, NodeName, PassChoices, check_node, show_diff, show_why_not, write_dump
 from aicore.cli._report import print_json, show, size_text, table, working
 from aicore.cli._sizes import Sizes
-from aicore.errors import ConfigError
+from aicore.errors import ConfigError, meant
 from aicore.views import rich_part
 
 if TYPE_CHECKING:
@@ -195,9 +194,7 @@ def _explain_rule(subject: Subject, name: str, as_json: bool) -> None:
 
 def _unknown_rule(name: str, rules: Iterable[str]) -> str:
     known = sorted(set(rules))
-    close = difflib.get_close_matches(name, known, 1)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
-    return f"--why-not: no rule is called {name!r}{hint} (rules: {', '.join(known)})"
+    return f"--why-not: no rule is called {name!r}{meant(name, known)} (rules: {', '.join(known)})"
 
 
 class _Part:

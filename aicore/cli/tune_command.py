@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aicore.cli._inputs import Feed, InputFiles, Json, Seed, Shapes, Target, make_feed
+from aicore.cli._inputs import Feed, InputFiles, Json, Seed, Shapes, Target, Threads, make_feed
 from aicore.cli._report import INTERRUPTED, print_json, show, table, time_text, working
 from aicore.errors import InputError
 
@@ -39,10 +39,7 @@ def tune(
     model: Annotated[Path | None, typer.Argument(metavar="MODEL", help="ONNX model file.", show_default=False)] = None,
     target: Target = None,
     budget: Annotated[float, typer.Option("--budget", metavar="SECONDS", min=0, help="Time to measure for.")] = 60.0,
-    threads: Annotated[
-        int | None,
-        typer.Option("--threads", metavar="N", min=1, help="Threads of a run. Default: AICORE_THREADS, or all."),
-    ] = None,
+    threads: Threads = None,
     again: Annotated[bool, typer.Option("--again", help="Measure also what is known already.")] = False,
     whole_graph: Annotated[
         bool,

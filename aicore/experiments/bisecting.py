@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -13,6 +13,7 @@ import numpy as np
 from aicore.api import compile  # noqa: A004  # aicore.compile
 from aicore.errors import AicoreError, error_text
 from aicore.experiments.blame import Blame, blame
+from aicore.experiments.partners import partners_of, partners_text
 from aicore.experiments.sides import Feeds, read_all
 from aicore.ir import Graph
 from aicore.passes import Choices, PassTrace
@@ -41,6 +42,7 @@ class Bisection(View):
     verdict: whether the change is wrong by itself, or only where it stands.
     advice: how to see it, and how to go on.
     repro: the folder that shows it alone; empty when none was written.
+    partners: rules and passes without which the change does no harm; empty where it is wrong without others.
     """
 
     ending: Ending
@@ -58,6 +60,7 @@ class Bisection(View):
     verdict: str = ""
     advice: tuple[str, ...] = ()
     repro: str = ""
+    partners: tuple[str, ...] = ()
 
     @property
     def heading(self) -> str:
@@ -92,7 +95,7 @@ class Bisection(View):
             "match": self.match if found else None, "node": self.node or None,
             "last_right": self.last_right if found else None, "first_wrong": self.first_wrong if found else None,
             "wrong": self.wrong or None, "verdict": self.verdict or None, "advice": list(self.advice),
-            "repro": self.repro or None,
+            "repro": self.repro or None, "partners": list(self.partners),
         }  # fmt: skip
 
 
@@ -108,6 +111,8 @@ def bisect(
     advance: Callable[[int, int, bool], object] | None = None,
 ) -> Bisection:
     """Find the change of N that makes results wrong, in at most ceil(log2 N) + 2 runs of the program.
+
+    One that is wrong only together with others takes about 2 log2 of the number of rules more for each of these.
 
     feeds: an array for each input.
     target, reference: as `Target.find` takes them, `cpu:reference` for instance. The reference runs the model without
@@ -137,10 +142,16 @@ def bisect(
         else:
             high = middle
     found = blame(search.trace_at(high), search.whole, goal, Reference(registry))
+    first, trace = search.wrong_at(high), search.trace_at(high)
+    partners: tuple[str, ...] | None = None
+    if found.together:
+        made = {rule or name for step in trace.steps for name, rule in step.changes}
+        partners = partners_of(found.name, made, registry, search.is_wrong_without)
+        found = replace(found, verdict=found.verdict + partners_text(found.name, partners))
     written = "" if folder is None or found.repro is None else _write(folder, found)
     return Bisection(
         "found", *ends, search.runs, total, found.pass_name, found.rule, found.match, found.node, low, high,
-        search.wrong_at(high), found.verdict, _advice(found, base, low, high), written,
+        first, found.verdict, _advice(found, base, low, high), written, partners or (),
     )  # fmt: skip
 
 
@@ -176,15 +187,20 @@ class _Search:
             self._traces = {limit: (trace, self.wrong)}  # older ones allowed more changes
         return not self.wrong
 
+    def is_wrong_without(self, names: Sequence[str]) -> bool:
+        """Whether results are wrong with rules and passes left out, however many changes there are."""
+        self._run(None, replace(self._base.without(*names), limit=None))
+        return bool(self.wrong)
+
     def trace_at(self, limit: int) -> PassTrace:
         return self._traces[limit][0]
 
     def wrong_at(self, limit: int) -> str:
         return self._traces[limit][1]
 
-    def _run(self, limit: int | None) -> PassTrace:
+    def _run(self, limit: int | None, choices: Choices | None = None) -> PassTrace:
         self.runs += 1
-        choices = replace(self._base, limit=self._base.limit if limit is None else limit)
+        choices = choices or replace(self._base, limit=self._base.limit if limit is None else limit)
         registry = self._target.attempts()[0][0]
         program = compile(
             self._graph, self._target.device, choices=choices, trace=True, fallback="quiet", registry=registry
@@ -218,11 +234,11 @@ def _wanted(graph: Graph, feeds: Feeds, reference: str, registry: PluginRegistry
 
 
 def _advice(found: Blame, base: Choices, low: int, high: int) -> tuple[str, ...]:
-    name = found.rule or found.pass_name
     return (
         f"right with --choices {replace(base, limit=low)}, wrong with --choices {replace(base, limit=high)} "
         f"(of run and inspect)",
-        f"one change was found; there may be more: leave it out and look again, with --choices {base.without(name)}",
+        f"one change was found; there may be more: leave it out and look again, with "
+        f"--choices {base.without(found.name)}",
     )
 
 

@@ -24,7 +24,7 @@ from aicore.runtime import SharesMemory, type_of, usable_cores, using_threads
 from aicore.runtime.feeds import check_shapes, read_feeds
 from aicore.testing.reference import Reference
 from aicore.testing.wholes import Whole, specialised
-from aicore.tuning import GraphRecords, fingerprint
+from aicore.tuning import GraphRecords, TuningStore, fingerprint
 
 Array = np.ndarray[Any, Any]
 Feeds = Mapping[str, Array]
@@ -194,6 +194,11 @@ class Bench:
         except AicoreError as error:
             self.no_reference = str(error)
             return None
+
+
+def check_store() -> None:
+    """Raise TuningError if nothing can be kept: before measuring, which may take long. Makes the store if need be."""
+    TuningStore.of(from_environment()).keep(())
 
 
 def read_all(graph: Graph, feeds: Feeds) -> dict[str, Array]:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from aicore.api import compile  # noqa: A004  # aicore.compile
 from aicore.errors import AicoreError
-from aicore.experiments.sides import Bench, Feeds, Side
+from aicore.experiments.sides import Bench, Feeds, Side, check_store
 from aicore.ir import Graph
 from aicore.passes import Choices, PassStep, RulePass
 from aicore.plugins import PluginRegistry, plugin_registry
@@ -130,6 +130,8 @@ def tune_graph(
     Raises AicoreError when the default program fails or is wrong, TuningError when the store cannot be written.
     """
     registry = plugin_registry() if registry is None else registry
+    if keep:
+        check_store()
     search = _Search(Bench(graph, feeds, target, registry, threads), seconds, keep, clock)
     finished = True
     try:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
 from aicore.errors import AicoreError
-from aicore.experiments.sides import Bench, Feeds, Side, difference_json, pass_names
+from aicore.experiments.sides import Bench, Feeds, Side, check_store, difference_json, pass_names
 from aicore.ir import Graph
 from aicore.numerics.difference import Difference
 from aicore.passes import Choices
@@ -130,6 +130,8 @@ def ab(
     """
     registry = plugin_registry() if registry is None else registry
     _check_known(registry, name, against)
+    if keep:
+        check_store()
     bench = Bench(graph, feeds, target, registry, threads)
     base = bench.in_force()
     wanted, rival = base.including(name), _rival(bench, base, name, against)

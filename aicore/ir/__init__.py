@@ -4,6 +4,7 @@ from aicore.ir.builder import Builder, Namespace, inline, retype
 from aicore.ir.dims import Dim, DimExpr, Shape, is_unknown, parse_dim, substitute, symbol, symbols, unknown
 from aicore.ir.dtypes import DTYPES, FLOATS, INTEGERS, NUMBERS, dtype_name, numpy_dtype
 from aicore.ir.graph import Graph, constants, sort_nodes, walk_graphs
+from aicore.ir.nodes import decomposed, needed_nodes
 from aicore.ir.op import Op, Sample, as_tuple, has_gradient, is_fused, moved_bytes, subgraphs
 from aicore.ir.parser import parse_graph
 from aicore.ir.printer import VersionPrinter, op_text, print_graph, text_constants
@@ -34,6 +35,7 @@ __all__ = [
     "as_tuple",
     "constant_value",
     "constants",
+    "decomposed",
     "describe",
     "diff",
     "dtype_name",
@@ -42,6 +44,7 @@ __all__ = [
     "is_fused",
     "is_unknown",
     "moved_bytes",
+    "needed_nodes",
     "numpy_dtype",
     "op_text",
     "parse_dim",

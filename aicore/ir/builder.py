@@ -24,8 +24,8 @@ BAD_OPERANDS = (TypeError, ValueError, IndexError, KeyError, AttributeError, Ari
 class Namespace:
     """`op.Add(x, y)` is `op.apply(Add(), x, y)`. Names find core ops only; a plugin's op is `op.apply(ItsOp(), x)`."""
 
-    core_ops: ClassVar[dict[str, type[Op]]] = {}
-    """Filled by aicore.ops."""
+    core_ops: ClassVar[Mapping[str, type[Op]]] = {}
+    """Set by aicore.ops."""
 
     def apply(self, op: Any, *inputs: Any) -> Any:
         raise NotImplementedError
@@ -35,7 +35,7 @@ class Namespace:
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if not self.core_ops:
-            importlib.import_module("aicore.ops")  # fills core_ops; by name, since this layer does not know that one
+            importlib.import_module("aicore.ops")  # sets core_ops; by name, since this layer does not know that one
         cls = self.core_ops.get(name)
         if cls is None:
             raise AttributeError(f"no core op is called {name!r}; write op.apply({name}(...), ...) for a plugin's op")

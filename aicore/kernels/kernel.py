@@ -71,10 +71,15 @@ class Kernel:
     plugin: str = ""
     wraps: type[Op] | None = None
 
+    @property
+    def computes(self) -> str:
+        """Name of the class of op that it is for; where it wraps one, of that."""
+        return (self.wraps or self.op).__name__
+
     @cached_property
     def name(self) -> str:
         """`conv_im2col`: op in lower case and variant, as explain() and errors show it."""
-        return f"{(self.wraps or self.op).__name__.lower()}_{self.variant}"
+        return f"{self.computes.lower()}_{self.variant}"
 
     @cached_property
     def settings(self) -> tuple[Settings, ...]:

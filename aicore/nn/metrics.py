@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from aicore.errors import ConfigError
@@ -143,3 +144,12 @@ def _mean_of_sample(op: Builder, value: Value) -> Value:
     if value.rank is None or value.rank < 2:
         return value
     return op.ReduceMean(value, axes=tuple(range(1, value.rank)), keepdims=0)  # type: ignore[no-any-return]
+
+
+def told_of(metric: Metric, loss: object) -> Metric:
+    """Accuracy needs to know whether predictions are logits, and on which axis classes are: the loss says so."""
+    if not isinstance(metric, Accuracy):
+        return metric
+    logits = metric.threshold is None and getattr(loss, "from_logits", False)
+    axis = getattr(loss, "axis", None) if metric.axis is None else metric.axis
+    return replace(metric, threshold=0.0 if logits else metric.threshold, axis=axis)

@@ -94,10 +94,21 @@ class Optimizer:
         """Clip and update: returns the new parameters, and the new slots of each.
 
         learning_rate: scalar of float32. step: int64 scalar, 1 at the first update. scale: scalar that gradients are
-        multiplied by, or None. slots: of each parameter, by the names that `slots` gives. Parameters of one type share
-        an op.
+        multiplied by, or None. slots: of each parameter, by the names that `slots` gives.
         """
-        gradients, scale = self.clipped(op, gradients, scale)
+        return self.updated(op, learning_rate, step, parameters, self.clipped(op, gradients, scale), slots)
+
+    def updated(
+        self,
+        op: Builder,
+        learning_rate: Value,
+        step: Value,
+        parameters: Sequence[Value],
+        clipped: tuple[Sequence[Value], Value | None],
+        slots: Sequence[Slots],
+    ) -> tuple[list[Value], list[dict[str, Value]]]:
+        """As `build`, with what `clipped` gave. Parameters of one type share an op."""
+        gradients, scale = clipped
         new: list[Any] = [None] * len(parameters)
         kept: list[Any] = [None] * len(parameters)
         by_dtype: dict[str, list[int]] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -34,6 +35,15 @@ class Variable:
     type: TensorType
     initializer: Initializer
     trainable: bool
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Integers of the graph that choose among `count` rows of a layer."""
+
+    index: Value
+    count: int
+    layer: str
 
 
 class Scope:
@@ -115,6 +125,18 @@ class Scope:
             raise GraphError(f"the next value of %{state.name} is {new.type}, wants {state.type}")
         self._shared.updates[names[0]] = new
 
+    @property
+    def rows(self) -> list[Rows]:
+        """What `select_rows` was told, in order."""
+        return self._shared.rows
+
+    def select_rows(self, index: Value, count: int) -> None:
+        """Say that integers choose among so many rows, 0 to count - 1.
+
+        A model refuses others in its data. Where they are computed, ops decide: -1 is the last row for Gather.
+        """
+        self._shared.rows.append(Rows(index, count, ".".join(self._path)))
+
     def key(self) -> Value:
         """The key for ops that draw random numbers, uint32[2]: another one in each step."""
         found = self._shared.values.get(KEY)
@@ -179,6 +201,7 @@ class _Shared:
     values: dict[str, Value]
     updates: dict[str, Value]
     penalties: list[Value]
+    rows: list[Rows] = field(default_factory=list)
     streams: int = 0
 
 

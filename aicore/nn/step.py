@@ -22,6 +22,8 @@ from aicore.records import dataclass
 Array = np.ndarray[Any, Any]
 
 TARGET = "target"
+NORM = "gradient_norm"
+"""The norm of all gradients together, as the update sees them: no finite number if one of them is none."""
 STEP = "optimizer.step"
 """Updates so far, int64."""
 RATE = "optimizer.learning_rate"
@@ -33,7 +35,8 @@ class Task:
     """What a model is trained for.
 
     inputs, target: types of the data, with a symbol for the batch.
-    gradients: also give the gradients as outputs `grad.NAME`, and their norm.
+    gradients: also give the gradients as outputs `grad.NAME`.
+    norm: also give NORM.
     """
 
     layer: Layer
@@ -45,6 +48,7 @@ class Task:
     dtype: str = "float32"
     recompute: Recompute = "nothing"
     gradients: bool = False
+    norm: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,7 @@ def training_graph(task: Task) -> StepGraph:
 
     Inputs are the data, `target`, and the state; `Graph.state` pairs each next value, `next.NAME`, with its input NAME.
     Running statistics, parameters and slots have the names of the state dict, and `optimizer.SLOT.PARAMETER`.
-    Other outputs are `loss`, a scalar, and the metrics by name.
+    Other outputs are `loss`, a scalar, the metrics by name, and what the task asks for.
     Raises ConfigError for parts that do not fit, UnsupportedError for an op without gradient.
     """
     traced = trace(task.layer, task.inputs, training=True, dtype=task.dtype)
@@ -93,6 +97,8 @@ def training_graph(task: Task) -> StepGraph:
         state[KEY] = op.Add(scope.values[KEY], op.constant(np.array([0, 1], np.uint32), "one_step"))
     if task.gradients:
         outputs |= {f"grad.{name}": value for name, value in zip(trainable, found, strict=True)}
+    if task.norm:
+        outputs[NORM] = op.GlobalNorm(*update.gradients)
     outputs |= {"loss": loss} | {f"next.{name}": value for name, value in state.items()}
     inputs = [*traced.inputs.values(), target, *scope.values.values(), *update.held]
     graph = op.graph(inputs, outputs, [(f"next.{name}", name) for name in state])
@@ -101,8 +107,11 @@ def training_graph(task: Task) -> StepGraph:
 
 @dataclass(frozen=True)
 class _Updated:
-    """held: inputs for what the optimiser keeps. new: next values by name. first: first values by name."""
+    """gradients: after clipping. held: inputs for what the optimiser keeps. new: next values by name. first: first
+    values by name.
+    """
 
+    gradients: Sequence[Value]
     held: Sequence[Value]
     new: Mapping[str, Value]
     first: Mapping[str, Array]
@@ -124,12 +133,13 @@ def _updated(op: Builder, optimizer: Optimizer, parameters: Mapping[str, Value],
             shape = parameter.type.static_shape
             first[f"optimizer.{slot}.{name}"] = np.full(shape, number, numpy_dtype(parameter.dtype))
     learning_rate = rate if scheduled is None else op.Mul(scheduled, rate)
-    new, kept = optimizer.build(op, learning_rate, following, None, list(parameters.values()), found, slots)
+    clipped = optimizer.clipped(op, found, None)
+    new, kept = optimizer.updated(op, learning_rate, following, list(parameters.values()), clipped, slots)
     held = [step, rate, *(value for own in slots for value in own.values())]
     state = {STEP: following, **dict(zip(parameters, new, strict=True))}
     for own, results in zip(slots, kept, strict=True):
         state |= {value.name: results[slot] for slot, value in own.items()}
-    return _Updated(held, state, first)
+    return _Updated(clipped[0], held, state, first)
 
 
 def evaluation_graph(task: Task) -> Graph:

@@ -206,7 +206,10 @@ TABLE: Mapping[str, Tolerance] = {
         "ReduceSumSquare SumTo Col2Im ConvWeightGrad AveragePoolGrad",
         Tolerance(4, Magnitude.ABSOLUTE, _SUM, _cost),
     ),
-    "MaxPoolGrad": Tolerance(0, Magnitude.LAST, "sums of elements of dy; which ones, x tells without rounding", _cost),
+    **_rows(
+        "MaxPoolGrad MaxPoolReluGrad",
+        Tolerance(0, Magnitude.LAST, "sums of elements of dy; which ones, x tells without rounding", _cost),
+    ),
     **_rows(
         "ScatterElements ScatterND",
         Tolerance(0, Magnitude.ABSOLUTE, "an element is stored after each update that hits it", stored=_updates),
@@ -234,7 +237,8 @@ TABLE: Mapping[str, Tolerance] = {
     ),
     **_rows(
         "BatchNormalization LayerNormalization RMSNormalization InstanceNormalization GroupNormalization LRN "
-        "MeanVarianceNormalization BatchNormalizationGrad LayerNormalizationGrad RMSNormalizationGrad",
+        "MeanVarianceNormalization BatchNormalizationAct BatchNormalizationGrad LayerNormalizationGrad "
+        "RMSNormalizationGrad",
         Tolerance(
             32, Magnitude.CONDITION, "statistics are sums; subtracting the mean cancels, as the condition tells", _size
         ),

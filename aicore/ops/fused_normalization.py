@@ -1,4 +1,4 @@
-"""Normalisations with what comes before them in one kernel: each op is its decomposition."""
+"""Normalisations with what comes before or behind them in one kernel: each op is its decomposition."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from aicore.ir.attributes import op_class
 from aicore.ir.builder import Namespace
 from aicore.ir.op import Op, Sample
 from aicore.ops._pointwise import SPECIAL, floats
-from aicore.ops.normalization import LayerNormalization, RMSNormalization
+from aicore.ops.activation import Relu
+from aicore.ops.normalization import BatchNormalization, LayerNormalization, RMSNormalization
 
 
 @op_class
@@ -63,3 +64,34 @@ class AddNormalizationSum(Op):
                 yield replace(sample, op=cls(sample.op.normalization))
         a, b, scale = floats(rng, (2, 2100)), floats(rng, (2, 2100)), floats(rng, (2100,))
         yield Sample(cls(LayerNormalization(axis=1)), (a, b, scale), note="long rows")
+
+
+@op_class
+class BatchNormalizationAct(Op):
+    """activation(y), of a BatchNormalization in training with all its results, in one kernel.
+
+    epsilon, momentum: of the BatchNormalization. The other results are its, `statistics` included.
+    """
+
+    epsilon: float
+    momentum: float
+    activation: Relu
+
+    def n_outputs(self) -> int:
+        return 5
+
+    def decompose(self, op: Namespace, x: Any, scale: Any, bias: Any, mean: Any, variance: Any) -> Any:
+        how = {"epsilon": self.epsilon, "momentum": self.momentum, "training_mode": 1, "statistics": True}
+        y, *others = op.BatchNormalization(x, scale, bias, mean, variance, **how)
+        return op.apply(self.activation, y), *others
+
+    @classmethod
+    def samples(cls, rng: np.random.Generator) -> Iterable[Sample]:
+        """Those of BatchNormalization in training, and NaN in one channel, which is no 0."""
+        for sample in BatchNormalization.samples(rng):
+            op = sample.op
+            if isinstance(op, BatchNormalization) and op.training_mode:
+                yield replace(sample, op=cls(op.epsilon, op.momentum, Relu()))
+        x, c = np.concatenate([SPECIAL.reshape(1, 1, 7), floats(rng, (1, 1, 7))], 1), (2,)
+        operands = x, floats(rng, c), floats(rng, c), floats(rng, c), floats(rng, c, 0.1, 2.0)
+        yield Sample(cls(1e-5, 0.9, Relu()), operands, note="NaN in one channel")

@@ -15,7 +15,9 @@ from aicore.ir.types import TensorType
 from aicore.ir.value import Value
 from aicore.ops.convolution import Conv, ConvTranspose
 from aicore.ops.convolution_grad import ConvWeightGrad
+from aicore.ops.fused_gradients import MaxPoolReluGrad
 from aicore.ops.fused_linear import ConvAct, ConvAdd, ConvAddAct, ScaleActConv
+from aicore.ops.fused_normalization import BatchNormalizationAct
 from aicore.ops.normalization import LRN, BatchNormalization, InstanceNormalization
 from aicore.ops.normalization_grad import BatchNormalizationGrad
 from aicore.ops.pooling import AveragePool, GlobalAveragePool, GlobalMaxPool, LpPool, MaxPool
@@ -41,6 +43,7 @@ IMAGES: dict[type[Op], tuple[int, ...]] = {
     ConvAddAct: (0, 2),
     ConvWeightGrad: (0, 1),
     MaxPoolGrad: (0, 1),
+    MaxPoolReluGrad: (0, 1),
     BatchNormalizationGrad: (0, 4),
 }
 """Operands that are images; of other ops that ChannelsLast may hold it is the first alone."""
@@ -48,6 +51,7 @@ IMAGES: dict[type[Op], tuple[int, ...]] = {
 IMAGE_RESULTS: dict[type[Op], tuple[int, ...]] = {
     ConvWeightGrad: (),
     BatchNormalization: (0,),
+    BatchNormalizationAct: (0,),
     BatchNormalizationGrad: (0,),
 }
 """Results that are images; other ops have one result, which is one."""
@@ -57,15 +61,15 @@ IMAGE_OPS: frozenset[type[Op]] = frozenset(
     {
         *(Conv, ConvAct, ConvAdd, ConvAddAct, ScaleActConv, ConvTranspose),
         *(MaxPool, AveragePool, LpPool, GlobalAveragePool, GlobalMaxPool),
-        *(ConvWeightGrad, MaxPoolGrad, AveragePoolGrad),
-        *(BatchNormalization, BatchNormalizationGrad),
+        *(ConvWeightGrad, MaxPoolGrad, MaxPoolReluGrad, AveragePoolGrad),
+        *(BatchNormalization, BatchNormalizationAct, BatchNormalizationGrad),
         *(InstanceNormalization, LRN, DepthToSpace, SpaceToDepth),
     }
 )
 """Ops that know which axis holds the channels."""
 
 FOLLOWERS: frozenset[type[Op]] = frozenset(
-    {GlobalAveragePool, GlobalMaxPool, BatchNormalization, BatchNormalizationGrad}
+    {GlobalAveragePool, GlobalMaxPool, BatchNormalization, BatchNormalizationAct, BatchNormalizationGrad}
 )
 """Those of IMAGE_OPS that are no faster with channels last, and so are no reason to transpose an image."""
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from fractions import Fraction
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -20,6 +19,9 @@ from aicore.ir.value import Value
 from aicore.ops.base import Simple, ensure, normalize_axes, shape_text
 from aicore.ops.gradients import Given, Gradients, dim_of, numbers
 from aicore.ops.sizes import as_ints, need_vector, unknown_shape
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 MODES = ("nearest", "linear", "cubic")
 NEAREST_MODES = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
@@ -210,6 +212,8 @@ def kept_ratio(dims: Sequence[int], sizes: Sequence[int], policy: str) -> Fracti
 
     Raises InferenceError for a tensor without elements.
     """
+    from fractions import Fraction  # few graphs resize, and its import takes as long as that of ten modules
+
     ensure(0 not in dims, f"the aspect ratio of {shape_text(tuple(dims))} is undefined")
     ratios = [Fraction(size, dim) for size, dim in zip(sizes, dims, strict=True)]
     return min(ratios) if policy == "not_larger" else max(ratios)
@@ -217,7 +221,7 @@ def kept_ratio(dims: Sequence[int], sizes: Sequence[int], policy: str) -> Fracti
 
 def rounded(ratio: Fraction, dims: Sequence[int]) -> tuple[int, ...]:
     """The dims times the ratio, rounded to the nearest integer, halves up."""
-    return tuple(math.floor(ratio * dim + Fraction(1, 2)) for dim in dims)
+    return tuple(math.floor((2 * ratio * dim + 1) / 2) for dim in dims)
 
 
 def scaled_dim(dim: Dim, scale: float, extent: float = 1.0) -> Dim:
@@ -228,8 +232,8 @@ def scaled_dim(dim: Dim, scale: float, extent: float = 1.0) -> Dim:
     ensure(scale > 0 and math.isfinite(scale), f"scale {scale} is not a positive number")
     if isinstance(dim, int):
         return int(np.floor(np.float32(dim) * np.float32(extent) * np.float32(scale)))
-    ratio = Fraction(float(np.float32(extent) * np.float32(scale)))
-    return dim * ratio.numerator // ratio.denominator if ratio.denominator <= 64 else unknown()
+    numerator, denominator = float(np.float32(extent) * np.float32(scale)).as_integer_ratio()
+    return dim * numerator // denominator if denominator <= 64 else unknown()
 
 
 def crop_extents(roi: Sequence[float] | None, count: int) -> tuple[float, ...]:

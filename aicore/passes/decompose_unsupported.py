@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from aicore.ir import Builder, Graph, Node, Origin, Value, as_tuple, is_fused
+from aicore.ir import Graph, Node, Origin, decomposed, is_fused
 from aicore.passes.base import Pass
 from aicore.passes.substitution import Substitution
 from aicore.records import dataclass
@@ -35,24 +35,11 @@ class DecomposeUnsupported(Pass):
 
     def _parts(self, node: Node, replaced: Substitution, ctx: Context) -> list[Node]:
         """The nodes that the op stands for, the last ones bound to its outputs."""
-        builder = Builder(Origin(parts=(node.origin,), rule=self.name, match=ctx.matches - 1))
-        results = as_tuple(node.op.decompose(builder, *node.inputs))
-        made = {value for part in builder.nodes for value in part.outputs}
-        name: dict[Value | None, Value] = {}
-        for old, new in zip(node.outputs, results, strict=True):
-            if new in made and new not in name:
-                name[new] = old
-            else:
-                replaced.put(old, name.get(new, new))
-        return [
-            Node(
-                part.op,
-                tuple(name.get(value, value) for value in part.inputs),
-                tuple(name.get(value, value) for value in part.outputs),
-                part.origin,
-            )
-            for part in builder.nodes
-        ]
+        origin = Origin(parts=(node.origin,), rule=self.name, match=ctx.matches - 1)
+        nodes, equal = decomposed(node, origin)
+        for output, value in equal.items():
+            replaced.put(output, value)
+        return nodes
 
 
 def _is_lacking(node: Node, ctx: Context) -> bool:

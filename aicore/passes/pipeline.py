@@ -16,6 +16,7 @@ from aicore.passes.fuse_linear import FuseLinear
 from aicore.passes.fuse_normalization import FuseNormalization
 from aicore.passes.fuse_pointwise import FusePointwise
 from aicore.passes.fuse_scale import FuseScale
+from aicore.passes.fuse_training import FuseTraining
 from aicore.passes.merge_common import MergeCommon
 from aicore.passes.place_channels_last import PlaceChannelsLast
 from aicore.passes.read_views import ReadViews
@@ -47,6 +48,7 @@ def default_passes(extra: Iterable[Pass] = ()) -> tuple[Pass, ...]:
             FuseLinear(),
             ReadViews(),
             FuseNormalization(),
+            FuseTraining(),
             PlaceChannelsLast(),
             FuseScale(),
             FusePointwise(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
-from aicore.ir import Graph, Value
+from aicore.ir import Graph, needed_nodes
 from aicore.passes.base import Pass
 from aicore.records import dataclass
 from aicore.rewrite import Context
@@ -24,12 +24,5 @@ class RemoveDead(Pass):
 
 def without_dead(graph: Graph, ctx: Context) -> Graph:
     """The graph without nodes that no output depends on; itself when there are none."""
-    needed: set[Value | None] = {value for _, value in graph.outputs}
-    kept = []
-    for node in reversed(graph.nodes):
-        if any(value in needed for value in node.outputs) or not ctx.change():
-            kept.append(node)
-            needed.update(node.inputs)
-    if len(kept) == len(graph.nodes):
-        return graph
-    return replace(graph, nodes=tuple(reversed(kept)))
+    kept = needed_nodes(graph.nodes, [value for _, value in graph.outputs], ctx.change)
+    return graph if len(kept) == len(graph.nodes) else replace(graph, nodes=kept)

@@ -82,30 +82,28 @@ def _leave_no_core_file() -> None:
 
 
 def _read_info(request: dict[str, Any]) -> NoReturn:
-    from importlib_metadata import EntryPoint
-
     from aicore.plugins.discovery import INFOS
+    from aicore.plugins.distributions import Entry
     from aicore.plugins.info_rehearsal import failure, read_info
 
     value, report = request["info"], _report(request)
     report.step(f"its info module {value}")
     try:
-        info = read_info(EntryPoint("", value, INFOS)).to_json()
+        info = read_info(Entry("", value, INFOS)).to_json()
     except BaseException as error:  # noqa: BLE001  # whatever it is, it belongs into the report
         report.end("failed", reason=failure(value, error), error=type(error).__name__)
     report.end("read", info=info)
 
 
 def _candidate(plugin: dict[str, Any]) -> Candidate:
-    from importlib_metadata import EntryPoint
-
     from aicore.plugins.discovery import PLUGINS, Candidate
+    from aicore.plugins.distributions import Entry
     from aicore.plugins.info import PluginInfo
     from aicore.plugins.states import PluginRecord, State
 
     info = PluginInfo.from_json(plugin["info"]) if plugin["info"] else None
     record = PluginRecord(plugin["name"], plugin["distribution"], plugin["version"], state=State.COMPATIBLE, info=info)
-    return Candidate(record, EntryPoint(plugin["name"], plugin["value"], PLUGINS).load)
+    return Candidate(record, Entry(plugin["name"], plugin["value"], PLUGINS).load)
 
 
 def _load_alone(candidate: Candidate, report: Report) -> None:

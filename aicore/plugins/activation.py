@@ -11,7 +11,7 @@ from dataclasses import field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from aicore.collector import collector_at_rest
+from aicore.collector import collector_at_rest, keep_for_good
 from aicore.config import Config
 from aicore.errors import PluginError
 from aicore.plugins.conflicts import Contest, find_duplicates, find_owners, find_tangles
@@ -23,7 +23,7 @@ from aicore.records import dataclass
 
 if TYPE_CHECKING:
     from aicore.ir import Op
-    from aicore.kernels import Kernel
+    from aicore.kernels import Kernel, KernelFamily
     from aicore.passes import Pass
     from aicore.plugins.rehearsal import Rehearsal
     from aicore.runtime import Device, Executable, Plan
@@ -51,7 +51,7 @@ class Activated:
     records: tuple[PluginRecord, ...]
     causes: Mapping[str, PluginError] = field(default_factory=dict)
     ops: Mapping[str, type[Op]] = field(default_factory=dict)
-    kernels: tuple[Kernel, ...] = ()
+    kernels: tuple[Kernel | KernelFamily, ...] = ()
     passes: tuple[Pass, ...] = ()
     devices: Mapping[str, OwnedDevice] = field(default_factory=dict)
     contested: Mapping[str, Contest] = field(default_factory=dict)
@@ -77,6 +77,7 @@ def activate(candidates: Iterable[Candidate], config: Config) -> Activated:
     rehearsals = rehearse((c for c in candidates if c.record.state is State.COMPATIBLE), config)
     with collector_at_rest():  # hundreds of modules and kernels, none of them garbage
         outcomes = [_load(candidate, rehearsals.get(candidate.record.name)) for candidate in candidates]
+        keep_for_good()
     loaded = {o.record.name: (o.record, o.contribution) for o in outcomes if o.contribution is not None}
     conflicts = {**find_tangles(loaded), **find_duplicates(loaded, CORE)}
     outcomes = [_settle(outcome, conflicts) for outcome in outcomes]

@@ -51,6 +51,19 @@ def check_kernel(item: object) -> None:
             raise PluginError(f"register_kernels returned a kernel whose {name} is {value!r}; it must be {wanted}")
 
 
+def check_kernel_item(item: object) -> None:
+    """It is a Kernel, or a family of them, whose fields are what they should be."""
+    from aicore.kernels import KernelFamily  # see check_devices
+
+    if not isinstance(item, KernelFamily):
+        check_kernel(item)
+        return
+    for name, (fits, wanted) in _FAMILY_FIELDS.items():
+        value = getattr(item, name)
+        if not fits(value):
+            raise PluginError(f"register_kernels returned a family whose {name} is {value!r}; it must be {wanted}")
+
+
 def check_pass(item: object) -> None:
     """It has all that ordering and running passes reads."""
     from aicore.passes import PHASES  # see check_devices
@@ -96,8 +109,12 @@ def _is_op(value: object) -> bool:
     return isinstance(value, type) and issubclass(value, Op)
 
 
+def _are_names(value: object) -> bool:
+    return isinstance(value, frozenset) and all(isinstance(item, str) for item in value)
+
+
 def _are_dtypes(value: object) -> bool:
-    return value is None or (isinstance(value, frozenset) and all(isinstance(item, str) for item in value))
+    return value is None or _are_names(value)
 
 
 def _is_optional_call(value: object) -> bool:
@@ -110,6 +127,11 @@ def _are_settings(value: object) -> bool:
     )
 
 
+_FAMILY_FIELDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "module": (_is_name, "the full name of a module"),
+    "device": (_is_kind, "a kind of device, such as 'cpu'"),
+    "ops": (lambda value: bool(value) and _are_names(value), "a frozenset of names of ops"),
+}
 _CALL = (_is_optional_call, "a function, or None")
 _KERNEL_FIELDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "op": (_is_op, "a subclass of Op"),

@@ -24,7 +24,7 @@ from aicore.plugins.endings import Ending
 from aicore.records import dataclass
 
 if TYPE_CHECKING:
-    from importlib_metadata import EntryPoint
+    from aicore.plugins.distributions import Entry
 
 _SCRIPT = Path(__file__).with_name("_child.py")
 _START_SECONDS = 120.0
@@ -69,7 +69,7 @@ def run_children(
     return _run({name: _loading(candidates) for name, candidates in jobs.items()}, limit, done)
 
 
-def read_in_children(infos: Mapping[str, EntryPoint], limit: float) -> dict[str, ChildReport]:
+def read_in_children(infos: Mapping[str, Entry], limit: float) -> dict[str, ChildReport]:
     """Execute each info module in a child process of its own, as `run_children` does with plugins.
 
     The fact `info` of a report is what `PluginInfo.to_json` gave there.
@@ -90,7 +90,7 @@ def _loading(candidates: Sequence[Candidate]) -> _Job:
     return _Job({"plugins": [_describe(candidate) for candidate in candidates]}, packages)
 
 
-def _package(entry: EntryPoint) -> str:
+def _package(entry: Entry) -> str:
     return entry.value.partition(":")[0].partition(".")[0].strip()
 
 

@@ -35,8 +35,9 @@ def find_duplicates(loaded: Loaded, core_ops: Collection[str]) -> dict[str, str]
     """
     claims: dict[Claim, list[str]] = defaultdict(list)
     reasons: dict[str, str] = {}
+    shared = _shared_ops(loaded)
     for name, (record, contribution) in loaded.items():
-        for claim in _claims(contribution):
+        for claim in _claims(contribution, shared):
             if claim[0] == "op" and claim[1] in core_ops:
                 reasons[name] = f"op {claim[1]!r} is an op of aicore itself; {record.label} needs another name"
             claims[claim].append(name)
@@ -99,10 +100,30 @@ def find_owners(loaded: Loaded) -> tuple[dict[str, str], dict[str, Contest]]:
     return owners, contested
 
 
-def _claims(contribution: Contribution) -> Iterator[Claim]:
+def _shared_ops(loaded: Loaded) -> set[tuple[str, str]]:
+    """Kind of device and name of each op for which several plugins have kernels."""
+    from aicore.kernels.family import op_names  # needs NumPy, which listing plugins does not
+
+    plugins: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for name, (_, contribution) in loaded.items():
+        for item in contribution.kernels:
+            for op in op_names(item):
+                plugins[item.device, op].add(name)
+    return {key for key, names in plugins.items() if len(names) > 1}
+
+
+def _claims(contribution: Contribution, shared: Collection[tuple[str, str]]) -> Iterator[Claim]:
+    """shared: a family of kernels for nothing else is not imported only to be compared."""
+    from aicore.kernels.family import KernelFamily, load_kernels, op_names  # see _shared_ops
+
     for op in contribution.ops:
         yield "op", op.__name__
-    for kernel in contribution.kernels:
+    items = (
+        item
+        for item in contribution.kernels
+        if not isinstance(item, KernelFamily) or any((item.device, op) in shared for op in op_names(item))
+    )
+    for kernel in load_kernels(items):
         held = () if kernel.wraps is None else (kernel.wraps.__module__, kernel.wraps.__qualname__)
         yield "kernel", kernel.device, kernel.variant, kernel.op.__module__, kernel.op.__qualname__, *held
     for a_pass in contribution.passes:

@@ -6,7 +6,7 @@ import functools
 import os
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec, spec_from_file_location
@@ -15,30 +15,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import aicore
 from aicore.config import Config
 from aicore.errors import ConfigError, error_text
+from aicore.plugins.distributions import Entry, OddError, normalized, plain_distributions, search_path
 from aicore.plugins.info import API_VERSION
 from aicore.plugins.states import PluginRecord, State
 
 if TYPE_CHECKING:
-    from typing import Protocol
-
     from importlib_metadata import EntryPoint
 
+    from aicore.plugins.distributions import Distribution, PlainDistribution
     from aicore.plugins.info_rehearsal import Introduction
-
-    class Distribution(Protocol):
-        """The part of an installed distribution that aicore reads; importlib-metadata's own name for it varies."""
-
-        @property
-        def entry_points(self) -> Iterable[EntryPoint]: ...
-
-        def read_text(self, filename: str, /) -> str | None: ...
-
-        def locate_file(self, path: str, /) -> object: ...
 
 
 PLUGINS = "aicore.plugins"
 INFOS = "aicore.plugin_info"
 COMMANDS = "aicore.commands"
+_GROUPS = (PLUGINS, INFOS, COMMANDS)
 
 _scan_lock = threading.Lock()
 
@@ -46,7 +37,7 @@ _scan_lock = threading.Lock()
 class Installed(NamedTuple):  # as in Candidate: a dataclass would cost discovery a millisecond
     """An entry point, and what its distribution's metadata says."""
 
-    entry: EntryPoint
+    entry: Entry
     distribution: str
     version: str
     requires: tuple[str, ...] = ()
@@ -134,6 +125,20 @@ def ruins() -> tuple[Ruin, ...]:
         return _scan().ruins
 
 
+def find_distribution(name: str) -> Distribution | None:
+    """The installed distribution of this name, or None."""
+    with _scan_lock:
+        known = _scan().distributions
+    if known is not None:
+        return known.get(normalized(name))
+    import importlib_metadata
+
+    try:
+        return importlib_metadata.distribution(name)
+    except importlib_metadata.PackageNotFoundError:
+        return None
+
+
 class Ruin:
     """A distribution whose metadata cannot be read: where it is, and why not."""
 
@@ -148,14 +153,41 @@ class Ruin:
 
 
 class _Scan:  # not a NamedTuple: discovery counts in tenths of a millisecond
-    def __init__(self, found: tuple[Installed, ...], ruins: tuple[Ruin, ...]) -> None:
-        self.found = found
+    """distributions: all of them by normalised name, where none needed a closer look."""
+
+    def __init__(
+        self,
+        found: Iterable[Installed],
+        ruins: tuple[Ruin, ...],
+        distributions: Mapping[str, PlainDistribution] | None = None,
+    ) -> None:
+        self.found = tuple(sorted(found, key=lambda item: (item.entry.name, item.label)))
         self.ruins = ruins
+        self.distributions = distributions
 
 
 @functools.cache
 def _scan() -> _Scan:
-    import importlib_metadata  # costs 50 ms that `import aicore` must not pay
+    try:
+        return _plain_scan()
+    except (OddError, UnicodeDecodeError, OSError):
+        return _thorough_scan()
+
+
+def _plain_scan() -> _Scan:
+    """Raises OddError, UnicodeDecodeError or OSError for anything that needs a closer look."""
+    distributions = plain_distributions(search_path())
+    found = []
+    for dist in distributions.values():
+        entries = [entry for entry in dist.entry_points if entry.group in _GROUPS]
+        if entries:
+            origin = _read_metadata(dist)
+            found += [Installed(entry, *origin) for entry in entries if entry.module]
+    return _Scan(found, (), distributions)
+
+
+def _thorough_scan() -> _Scan:
+    import importlib_metadata  # costs 50 ms
 
     broken: dict[str, Ruin] = {}
     try:
@@ -165,19 +197,19 @@ def _scan() -> _Scan:
     origins: dict[int, tuple[str, str, tuple[str, ...]]] = {}
     found = []
     for entry in entries:
-        if entry.group not in (PLUGINS, INFOS, COMMANDS):
+        if entry.group not in _GROUPS:
             continue
         try:
-            origin = origins.get(id(entry.dist)) or _read_metadata(entry)
+            origin = origins.get(id(entry.dist)) or _read_metadata(entry.dist)
             entry.module, entry.attr  # noqa: B018  # raise for a text that is no reference to an object
         except Exception as error:  # noqa: BLE001  # see above
             _add_ruin(entry.dist, error, broken)
             continue
         origins[id(entry.dist)] = origin
-        found.append(Installed(entry, *origin))
+        found.append(Installed(Entry(entry.name, entry.value, entry.group, entry.dist), *origin))
     if broken:
         _say(broken.values())
-    return _Scan(tuple(sorted(found, key=lambda item: (item.entry.name, item.label))), tuple(broken.values()))
+    return _Scan(found, tuple(broken.values()))
 
 
 def _readable_entries(distributions: Iterable[Any], broken: dict[str, Ruin]) -> list[EntryPoint]:
@@ -214,9 +246,9 @@ def place_of(dist: Any) -> str:
     return str(getattr(dist, "_path", None) or dist.locate_file(""))
 
 
-def _read_metadata(entry: EntryPoint) -> tuple[str, str, tuple[str, ...]]:
-    """Name, version and requirements of the entry point's distribution, as far as they are there."""
-    fields = read_headers(entry.dist) if entry.dist else {}
+def _read_metadata(dist: Distribution | None) -> tuple[str, str, tuple[str, ...]]:
+    """Name, version and requirements of a distribution, as far as they are there."""
+    fields = read_headers(dist) if dist else {}
     # Name and version are absent from a half-removed installation, which hides no other.
     return (
         fields.get("name", ["unknown distribution"])[0],

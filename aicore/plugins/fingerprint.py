@@ -8,10 +8,11 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aicore.errors import error_text
-from aicore.plugins.discovery import Installed, core_version, find_module, read_headers
+from aicore.plugins.discovery import Installed, core_version, find_distribution, find_module, read_headers
+from aicore.plugins.distributions import PlainDistribution
 
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
@@ -45,16 +46,13 @@ def python_identity() -> str:
 
 
 def _requirements(item: Installed) -> Iterator[str]:
-    from importlib_metadata import PackageNotFoundError, distribution
-
     for text in item.requires:
         name = re.match(_NAME, text)
         if name is None or name[0].lower() == "aicore" or "extra" in text.partition(";")[2]:
             continue
+        dist = find_distribution(name[0])
         try:
-            versions = read_headers(distribution(name[0])).get("version", ["unknown"])
-        except PackageNotFoundError:
-            versions = ["absent"]
+            versions = ["absent"] if dist is None else read_headers(dist).get("version", ["unknown"])
         except (UnicodeDecodeError, OSError):
             versions = ["unreadable"]
         yield f"{name[0]} {versions[0]}"
@@ -83,10 +81,17 @@ def stamp(path: str) -> str:
 def listed_files(item: Installed) -> tuple[list[str], str]:
     """Every file that the distribution lists, and why its list cannot be read, or an empty text."""
     try:
-        files = (item.entry.dist and item.entry.dist.files) or ()
-        return [os.path.normpath(str(file.locate())) for file in files], ""
+        return [os.path.normpath(file) for file in _listed(item.entry.dist)], ""
     except Exception as error:  # noqa: BLE001  # a parser of several formats raises several errors
         return [], error_text(error)
+
+
+def _listed(dist: Any) -> list[str]:
+    if dist is None:
+        return []
+    if isinstance(dist, PlainDistribution):
+        return dist.files()
+    return [str(file.locate()) for file in dist.files or ()]
 
 
 def _in_package(item: Installed) -> Iterator[str]:

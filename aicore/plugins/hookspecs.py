@@ -13,7 +13,7 @@ import pluggy
 
 if TYPE_CHECKING:
     from aicore.ir import Op
-    from aicore.kernels import Kernel
+    from aicore.kernels import Kernel, KernelFamily
     from aicore.passes import Pass
     from aicore.runtime import Device, Executable, Plan
 
@@ -62,8 +62,11 @@ def register_ops() -> list[type[Op]]:  # type: ignore[empty-body]
 
 
 @hookspec(firstresult=True)
-def register_kernels() -> list[Kernel]:  # type: ignore[empty-body]
-    """Kernels for its own or for any other device; op, device and variant together are unique."""
+def register_kernels() -> list[Kernel | KernelFamily]:  # type: ignore[empty-body]
+    """Kernels for its own or for any other device; op, device and variant together are unique.
+
+    A KernelFamily stands for those of a module that is imported when they are needed.
+    """
 
 
 @hookspec(firstresult=True)

@@ -23,10 +23,9 @@ from aicore.plugins.info import PluginInfo
 from aicore.plugins.verdicts import Verdict, VerdictCache, keep_or_say, log, now
 
 if TYPE_CHECKING:
-    from importlib_metadata import EntryPoint
-
     from aicore.plugins.child_process import ChildReport
     from aicore.plugins.discovery import Installed
+    from aicore.plugins.distributions import Entry
 
 
 class Introduction:  # not a NamedTuple: discovery counts in tenths of a millisecond
@@ -71,7 +70,7 @@ def introduce(
     return known
 
 
-def read_info(entry: EntryPoint) -> PluginInfo:
+def read_info(entry: Entry) -> PluginInfo:
     """Execute the info module alone: importing its package could import a GPU library."""
     module = sys.modules.get(entry.module)
     if module is None:
@@ -86,7 +85,7 @@ def read_info(entry: EntryPoint) -> PluginInfo:
     return info
 
 
-def _read_here(entry: EntryPoint) -> Introduction:
+def _read_here(entry: Entry) -> Introduction:
     try:
         with redirect_stdout(sys.stderr):  # what it prints is no part of what this program says
             return Introduction(read_info(entry))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ import pluggy
 
 from aicore.errors import AicoreError, PluginError, error_text
 from aicore.plugins import hookspecs
-from aicore.plugins.checks import check_devices, check_kernel, check_op, check_order, check_pass
+from aicore.plugins.checks import check_devices, check_kernel, check_kernel_item, check_op, check_order, check_pass
 from aicore.plugins.device_names import parse_device
 from aicore.plugins.hookspecs import HOOKS, PROJECT, Probe
 from aicore.plugins.info import PluginInfo
@@ -18,7 +18,7 @@ from aicore.records import dataclass
 
 if TYPE_CHECKING:
     from aicore.ir import Op
-    from aicore.kernels import Kernel
+    from aicore.kernels import Kernel, KernelFamily
     from aicore.passes import Pass
     from aicore.runtime import Device, Executable, Plan
 
@@ -40,7 +40,7 @@ class Contribution:
 
     devices: tuple[Device, ...] = ()
     ops: tuple[type[Op], ...] = ()
-    kernels: tuple[Kernel, ...] = ()
+    kernels: tuple[Kernel | KernelFamily, ...] = ()
     passes: tuple[Pass, ...] = ()
     launch: Callable[[Plan], Executable] | None = None
     notes: tuple[str, ...] = ()
@@ -73,11 +73,10 @@ def load_plugin(
     with step("checking what it returned"):
         devices, notes = _probe(manager, info)
         ops = _listed(manager, "register_ops", check_op)
-        kernels = _listed(manager, "register_kernels", check_kernel)
+        kernels = _registered(name, _listed(manager, "register_kernels", check_kernel_item), begin is not None)
         passes = _listed(manager, "register_passes", check_pass)
         if passes:
             check_order(passes)
-        kernels = [kernel.of_plugin(name) for kernel in kernels]
     launch = _launcher(manager, name) if devices else None
     return Contribution(devices, tuple(ops), tuple(kernels), tuple(passes), launch, notes)
 
@@ -148,6 +147,16 @@ def _listed(manager: pluggy.PluginManager, hook: str, check: Callable[[Any], Non
     for item in items:
         check(item)
     return items
+
+
+def _registered(plugin: str, items: Iterable[Any], rehearsal: bool) -> list[Kernel | KernelFamily]:
+    """The kernels as the plugin's own. A rehearsal imports all of them, since any process may."""
+    from aicore.kernels import Kernel, load_kernels  # see _launcher
+
+    found = [i.of_plugin(plugin) if isinstance(i, Kernel) else i.of_plugin(plugin, check_kernel) for i in items]
+    if rehearsal:
+        load_kernels(found)
+    return found
 
 
 def _call(manager: pluggy.PluginManager, hook: str) -> object:

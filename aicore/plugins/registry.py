@@ -18,7 +18,7 @@ from aicore.plugins.states import PluginRecord, State
 
 if TYPE_CHECKING:
     from aicore.ir import Op
-    from aicore.kernels import Kernel
+    from aicore.kernels import Kernel, KernelFamily
     from aicore.passes import Pass
     from aicore.runtime import Device, Executable, Plan
 
@@ -117,6 +117,13 @@ class PluginRegistry:
     @property
     def kernels(self) -> tuple[Kernel, ...]:
         """Kernels of active plugins; each names its plugin."""
+        from aicore.kernels import load_kernels  # needs NumPy, which listing plugins does not
+
+        return load_kernels(self.kernel_items)
+
+    @property
+    def kernel_items(self) -> tuple[Kernel | KernelFamily, ...]:
+        """The same, with families that nothing has asked for left unimported."""
         return self.activate().kernels
 
     @property

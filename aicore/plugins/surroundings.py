@@ -12,7 +12,7 @@ from aicore.plugins.fingerprint import listed_files
 from aicore.plugins.states import Finding
 
 if TYPE_CHECKING:
-    from aicore.plugins.discovery import Distribution
+    from aicore.plugins.distributions import Distribution
 
 _OUR_COMMAND = "aicore.cli:main"
 _CUPY = re.compile(r"cupy(-cuda\w+|-rocm[\w-]+)?")

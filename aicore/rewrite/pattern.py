@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any, NoReturn
 
 import numpy as np
@@ -110,9 +110,12 @@ class OpPattern:
 
     def outputs(self) -> int:
         """How many outputs the op has with the attributes that are known; 1 where that does not say."""
+        cls = self.classes[0]
+        if cls.n_outputs is Op.n_outputs:  # as of most, and making an op takes longer than all else here
+            return 1
         known = {k: v for k, v in (self.attributes or {}).items() if not isinstance(v, AttributeVariable)}
         try:
-            return self.classes[0](**known).n_outputs()
+            return cls(**known).n_outputs()
         except (TypeError, ValueError, AttributeError, AicoreError):
             return 1
 
@@ -127,14 +130,14 @@ class PatternNamespace(Namespace):
     """`op.Conv(x, w)` makes a pattern."""
 
     def make(self, cls: type[Op], attributes: dict[str, Any]) -> OpPattern:
-        unknown = sorted(set(attributes) - {f.name for f in fields(cls)})  # type: ignore[arg-type]
-        if unknown:
+        known = cls.__dataclass_fields__ if attributes else {}  # type: ignore[attr-defined]  # ops are dataclasses
+        if unknown := sorted(attributes.keys() - known):
             raise RuleError(f"{cls.__name__} has no attribute {', '.join(unknown)}")
-        return OpPattern((cls,), attributes={name: _attribute(name, value) for name, value in attributes.items()})
+        return OpPattern((cls,), "", {name: _attribute(name, value) for name, value in attributes.items()})
 
     def apply(self, op: Any, *inputs: Any) -> Any:
         if isinstance(op, Op):
-            op = OpPattern((type(op),), attributes={f.name: getattr(op, f.name) for f in fields(op)})  # type: ignore[arg-type]
+            op = OpPattern((type(op),), "", {f.name: getattr(op, f.name) for f in fields(op)})  # type: ignore[arg-type]
         if not isinstance(op, OpPattern):
             raise RuleError(f"{op!r} is no op; a parameter that is one needs an op class as annotation in the body")
         wrong = [x for x in inputs if x is not None and not isinstance(x, OperandPattern)]
@@ -167,15 +170,15 @@ def _is_pattern(item: object) -> bool:
 def _absorb(op: OpPattern, inputs: tuple[Any, ...]) -> tuple[OpPattern, tuple[OperandPattern | None, ...]]:
     """Constants move into fields, as the Builder moves them."""
     operands = list(inputs)
-    attributes = dict(op.attributes or {})
+    moved = {}
     for index, name in op.classes[0].operand_fields.items():
         operand = operands[index] if index < len(operands) else None
         if isinstance(operand, Constant) and op.attributes is not None:
-            attributes[name] = _field(operand.numbers)
+            moved[name] = _field(operand.numbers)
             operands[index] = None
     while operands and operands[-1] is None:
         operands.pop()
-    return (op if op.attributes is None else replace(op, attributes=attributes)), tuple(operands)
+    return (OpPattern(op.classes, op.name, {**(op.attributes or {}), **moved}) if moved else op), tuple(operands)
 
 
 def _field(numbers: Any) -> Any:

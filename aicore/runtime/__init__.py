@@ -22,13 +22,8 @@ from aicore.runtime.memory import bytes_of, check_room
 from aicore.runtime.plan import BufferPlan, Memory, OutputPlan, Plan, Step, Storage
 from aicore.runtime.planner import MemoryOptions, make_plan, only_renames
 from aicore.runtime.schedule import Placement
-from aicore.runtime.specialise import (
-    CacheStatistics,
-    Options,
-    Specialised,
-    Specialiser,
-    Version,
-)
+from aicore.runtime.specialise import CacheStatistics, Options, Specialiser
+from aicore.runtime.specialised import Specialised, Version
 from aicore.runtime.step_times import ProfileRow, op_label, step_times
 from aicore.runtime.threads import thread_count, usable_cores, using_threads
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 
@@ -157,6 +156,8 @@ def _climb(
 
     The same blocks get the same offsets each time.
     """
+    import random  # most arenas are the least already
+
     choose = random.Random(0).choice
     order = list(order)
     turn = {block: at for at, block in enumerate(order)}

@@ -10,7 +10,8 @@ from aicore.ir import describe
 from aicore.kernels import Candidate, Choose
 from aicore.records import dataclass
 from aicore.runtime.plan import Plan, Step
-from aicore.runtime.specialise import CacheStatistics, Specialised
+from aicore.runtime.specialise import CacheStatistics
+from aicore.runtime.specialised import Specialised
 from aicore.views import View
 
 

@@ -23,9 +23,22 @@ import numpy as np
 
 from aicore.autodiff import backward
 from aicore.autodiff.forward import path, ready_for_gradient
-from aicore.autodiff.gradient import needed
 from aicore.errors import AicoreError, InferenceError, InputError, UnsupportedError
-from aicore.ir import FLOATS, Builder, Graph, Node, Op, Sample, TensorType, Value, as_tuple, dtype_name, retype, symbol
+from aicore.ir import (
+    FLOATS,
+    Builder,
+    Graph,
+    Node,
+    Op,
+    Sample,
+    TensorType,
+    Value,
+    as_tuple,
+    dtype_name,
+    needed_nodes,
+    retype,
+    symbol,
+)
 from aicore.numerics.recast import WIDE, Recast
 from aicore.plugins import plugin_registry
 from aicore.records import dataclass
@@ -180,7 +193,7 @@ def _backward(graph: Graph, results: Sequence[int]) -> Graph:
     found = backward(builder, list(builder.nodes), dict(zip(outputs, given, strict=True)), variables)
     named = {v.name: g for v, g in zip(variables, found, strict=True) if g is not None}
     whole = builder.graph((*graph.inputs, *given), named)
-    return replace(whole, nodes=needed(whole.nodes, whole.outputs))
+    return replace(whole, nodes=needed_nodes(whole.nodes, [value for _, value in whole.outputs]))
 
 
 def _open(graph: Graph) -> Graph | None:

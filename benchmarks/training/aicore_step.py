@@ -42,7 +42,7 @@ class TrainedModel:
 
     @property
     def _session(self) -> Any:
-        return self.model._trained().session
+        return self.model._programs.needs_training().session
 
     def queue(self) -> Any:
         """A call that queues one step between arrays that lie on the device, and waits for nothing.
@@ -98,7 +98,7 @@ class TrainedModel:
     def slowest(self, most: int) -> list[dict[str, Any]]:
         """The steps that take longest when launched alone, heaviest first; seconds."""
         held = self._session.state.read()
-        feeds = {**held, **self.model._feeds(self._samples, self._session)}
+        feeds = {**held, **self.model._programs.feeds(self._samples, self._session)}
         rows = sorted(self.model.program.profile(feeds).rows, key=lambda row: -row.seconds)
         return [
             {"node": row.name, "kernel": row.kernel, "device": row.device, "seconds": row.seconds}

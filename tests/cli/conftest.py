@@ -21,6 +21,8 @@ found = importlib_metadata.distributions(path=[folder])
 entries = importlib_metadata.EntryPoints(entry for dist in found for entry in dist.entry_points)
 importlib_metadata.entry_points = lambda: entries
 sys.path.insert(0, folder)
+import aicore.plugins.distributions
+aicore.plugins.distributions.search_path = lambda: [folder]
 from aicore.cli import main
 status = main()
 sys.stdout.flush()

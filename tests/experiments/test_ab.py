@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 import aicore
-from aicore.errors import AicoreError, ConfigError, InputError
-from aicore.experiments import ABResult, ab, with_without
+from aicore.errors import AicoreError, ConfigError, InputError, TuningError
+from aicore.experiments import ABResult, ab, tune_graph, whole_graph, with_without
 from aicore.ir import Builder, Graph, Value
 from aicore.plugins import PluginRegistry
 from aicore.rewrite import Rule, rule
-from aicore.tuning import Comparison
+from aicore.tuning import Comparison, TuningStore
 from tests.experiments.planted import pass_of, registry_with
 
 SIZE = 256
@@ -232,7 +232,21 @@ def test_an_interrupt_shows_what_the_pairs_said_and_keeps_nothing(cache: Path) -
     assert found.to_json()["finished"] is False
     assert "of the time, but 3 pairs are too few to tell" in str(found)
     assert "inf" not in str(found)
-    assert not (cache / "tuning.sqlite").exists()
+    assert list(TuningStore(cache / "tuning.sqlite").rows()) == []
+
+
+def test_a_store_that_cannot_be_written_is_told_before_anything_runs(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (cache / "tuning.sqlite").write_text("no store")
+    for module in (with_without, whole_graph):
+        monkeypatch.setattr(module, "Bench", None)
+    with pytest.raises(TuningError, match=r"cannot keep what was measured: .*; fix: delete the file"):
+        ab(network(), "exp-of-log", FEED, target="cpu", keep=True, registry=planted(exp_of_log))
+    with pytest.raises(TuningError, match="cannot keep what was measured"):
+        tune_graph(network(), FEED, target="cpu", registry=planted(exp_of_log))
+    with pytest.raises(TypeError):  # what is not kept needs no store
+        ab(network(), "exp-of-log", FEED, target="cpu", registry=planted(exp_of_log))
 
 
 def test_an_interrupt_before_the_first_pair_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,7 +311,7 @@ def test_a_wrong_rule_is_kept_out(cache: Path) -> None:
 
 
 def test_records_of_graphs_travel(cache: Path, tmp_path: Path) -> None:
-    from aicore.tuning import TuningStore, export_records, import_records
+    from aicore.tuning import export_records, import_records
 
     judge(no_product, keep=True)
     data = export_records(TuningStore(cache / "tuning.sqlite"))

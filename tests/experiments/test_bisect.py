@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from aicore import ops
 from aicore.errors import AicoreError, ConfigError, InputError, PluginError
-from aicore.experiments import Bisection, bisect
+from aicore.experiments import Bisection, bisect, partners
 from aicore.ir import Builder, Graph, Value
 from aicore.kernels import kernel
 from aicore.rewrite import rule
@@ -182,7 +183,57 @@ def test_changes_that_are_wrong_only_together_end_with_an_honest_message() -> No
     assert (found.ending, found.rule) == ("found", "sigmoid-by-parts")
     assert found.verdict.startswith("by itself the change is right")
     assert "wrong only together with changes before it" in found.verdict
+    assert found.verdict.endswith("They are wrong with relu-as-max and sigmoid-by-parts alone")
+    assert (found.partners, found.to_json()["partners"]) == (("relu-as-max",), ["relu-as-max"])
     assert found.repro == ""
+
+
+def test_matches_of_one_rule_that_are_wrong_together_are_told() -> None:
+    before: dict[str, Any] = {"x": None}
+
+    @kernel(ops.Max, device="cpu", variant="that_wants_the_same_again", estimate=lambda op, *xs: 0.0)
+    def max_twice(op: ops.Max, *xs: Any) -> Any:
+        is_other = before["x"] is not None and not np.array_equal(before["x"], xs[0])
+        before["x"] = xs[0].copy()
+        return np.maximum(xs[0], xs[1]) + np.float32(is_other)
+
+    @kernel(ops.Exp, device="cpu", variant="that_forgets", estimate=lambda op, *xs: 0.0)
+    def exp_forgets(op: ops.Exp, x: Any) -> Any:
+        before["x"] = None
+        return np.exp(x)
+
+    op = Builder()
+    x = op.input("x", "float32", (2, 6))
+    first = op.apply(ops.Relu(), op.Sub(x, op.scalar(0.5, x)), names=("r0",))
+    graph = op.graph([x], {"y": op.Exp(op.apply(ops.Relu(), op.Neg(first), names=("r1",)))})
+
+    @rule(lambda op, x: op.Relu(x))
+    def relu_as_max(op: Any, x: Value) -> Any:
+        return op.Max(x, op.scalar(0.0, x))
+
+    registry = registry_with(pass_of("one", relu_as_max), kernels=(max_twice, exp_forgets))
+    found = bisect(graph, FEED, target="cpu", registry=registry, choices="-fuse-pointwise,-simplify-arithmetic")
+    assert (found.ending, found.rule, found.partners) == ("found", "relu-as-max", ())
+    assert found.verdict.endswith("With relu-as-max alone they are wrong, too: its own matches take part")
+
+
+@pytest.mark.parametrize("culprits", [("a",), ("j",), ("c", "h"), ("a", "e", "j"), tuple("abcdefghij")])
+def test_the_fewest_names_are_found_in_few_runs(culprits: tuple[str, ...]) -> None:
+    runs: list[list[str]] = []
+
+    def is_wrong(names: Sequence[str]) -> bool:
+        runs.append(list(names))
+        return set(culprits) <= set(names)
+
+    assert partners._fewest("abcdefghij", is_wrong) == culprits
+    assert len(runs) <= 2 * 10
+
+
+def test_partners_that_do_not_explain_it_are_none() -> None:
+    registry = registry_with()
+    assert partners.partners_of("fuse-pointwise", ["fuse-Gelu"], registry, lambda names: False) is None
+    assert partners.partners_of("fuse-pointwise", ["fuse-Gelu"], registry, lambda names: True) == ()
+    assert partners.partners_text("fuse-pointwise", None) == ""
 
 
 def test_another_target_may_be_the_reference() -> None:

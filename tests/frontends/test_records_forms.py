@@ -13,7 +13,8 @@ import pytest
 
 import aicore
 from aicore.errors import AicoreError, InferenceError, ModelError, UnsupportedError
-from aicore.frontends.records import Record, graph_of
+from aicore.frontends.records import Record, graph_of, parameters_of
+from aicore.frontends.records.record import MOST_NESTED
 from aicore.ir import TensorType, symbol
 from tests.frontends.records_run import one, run
 
@@ -215,3 +216,22 @@ def refused(kind: str, extra: Any = None, inputs: Any = ("x",), params: Any = ()
 def test_refused(make: Callable[[], Any], error: type[AicoreError], says: str) -> None:
     with pytest.raises(error, match=says):
         make()
+
+
+def nested(depth: int) -> Record:
+    """Relu inside of so many conditionals."""
+    found = Record("RELU", ["x"], [], "y")
+    for _ in range(depth):
+        found = Record("IF", ["x"], [], "y", {"then": [found], "otherwise": [Record("TANH", ["x"], [], "y")]})
+    return found
+
+
+@pytest.mark.parametrize("read", [lambda records: graph_of(records, {"x": np.ones(1, np.float32)}), parameters_of])
+def test_conditionals_end(read: Callable[[list[Record]], Any]) -> None:
+    read([nested(MOST_NESTED - 1)])
+    with pytest.raises(ModelError, match=f"record 0: conditionals are nested more than {MOST_NESTED} deep"):
+        read([nested(MOST_NESTED)])
+    endless = nested(1)
+    endless.extra_params["then"].append(endless)
+    with pytest.raises(ModelError, match=r"record 0 \(IF\), then: record 1: the record contains itself"):
+        read([endless])

@@ -12,8 +12,8 @@ from onnx import SparseTensorProto, TensorProto, helper, numpy_helper
 from aicore.errors import ModelError, UnsupportedError
 from aicore.frontends.onnx._elements import NAME_OF, NUMBER_OF
 from aicore.frontends.onnx.external import ExternalData
-from aicore.frontends.onnx.tensor_protos import tensor_proto
 from aicore.frontends.onnx.tensors import DENSE_LIMIT, sparse_array, tensor_array
+from aicore.frontends.onnx.write_protos import tensor_proto
 from aicore.ir import DTYPES, numpy_dtype
 
 NONE = ExternalData(None)

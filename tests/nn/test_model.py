@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import aicore
 from aicore import nn
 from aicore.errors import ConfigError, InputError, ModelError, TrainingError
+from aicore.ir import TensorType, symbol
 from aicore.nn.checkpoint import read_checkpoint
 from benchmarks.training.aicore_step import data as training_data
 from benchmarks.training.networks import NETWORKS
@@ -123,6 +125,150 @@ def test_a_loss_of_poisoned_data_names_the_input() -> None:
     model = nn.Model(nn.Dense(1), target="cpu").compile("sgd", "mean_squared_error")
     with pytest.raises(TrainingError, match="'input' held NaN before the step"):
         model.fit(np.full((4, 2), np.nan, np.float32), np.zeros((4, 1)), verbose=False)
+
+
+class Root(nn.Layer):
+    """sqrt((weight * x) ** 2), whose derivative at 0 is 0 * infinity."""
+
+    def __init__(self, square: bool = True) -> None:
+        self.square = square
+
+    def build(self, scope: nn.Scope, x: Any) -> Any:
+        op = scope.op
+        product = op.Mul(x, scope.parameter("weight", (1,), nn.initializers.Constant(0.0)))
+        return op.Sqrt(op.Mul(product, product) if self.square else product)
+
+
+ONE = np.ones((1, 1), np.float32)
+
+
+def test_gradients_that_are_no_numbers_stop_at_their_own_step_and_leave_the_parameters() -> None:
+    model = nn.Model(nn.Sequential(nn.Dense(1, use_bias=False), Root()), inputs=(1,), target="cpu")
+    model.compile(nn.SGD(0.1), "mean_squared_error")
+    held = model.state_dict()
+    with pytest.raises(TrainingError) as caught:
+        model.train_on_batch(ONE, ONE)
+    said = "step 1, epoch 1: the norm of the gradients is nan: Mul in the gradient of layer 'root' made the first NaN"
+    assert str(caught.value).startswith(said)
+    assert all(np.array_equal(array, held[name]) for name, array in model.state_dict().items())
+    assert model.progress.step == 0
+
+
+def test_without_the_check_the_next_step_tells() -> None:
+    model = nn.Model(Root(), inputs=(1,), target="cpu").compile("sgd", "mean_squared_error", check_gradients=False)
+    assert model.train_on_batch(ONE, ONE) == {"loss": 1.0}
+    assert np.isnan(model.state_dict()["weight"])
+    with pytest.raises(TrainingError, match="step 2, epoch 1: the loss is nan: 'weight' held NaN before the step"):
+        model.train_on_batch(ONE, ONE)
+
+
+def test_gradients_that_are_no_numbers_are_told_where_the_state_is_kept_once() -> None:
+    model = nn.Model(Root(), inputs=(1,), target="cpu").compile("sgd", "mean_squared_error", keep_previous=False)
+    with pytest.raises(
+        TrainingError, match="the norm of the gradients is nan; the model holds the state after the step"
+    ):
+        model.train_on_batch(ONE, ONE)
+
+
+def test_an_infinite_gradient_that_is_clipped_counts_as_clipped() -> None:
+    """y = sqrt(w) at w = 0, target 1: the derivative is 2 (0 - 1) infinity; clipped to -1, w becomes 0.25."""
+    model = nn.Model(Root(square=False), inputs=(1,), target="cpu")
+    model.compile(nn.SGD(0.25, clipvalue=1.0), "mean_squared_error")
+    assert model.train_on_batch(ONE, ONE) == {"loss": 1.0}
+    assert model.state_dict()["weight"] == [0.25]
+    model = nn.Model(Root(square=False), inputs=(1,), target="cpu").compile(nn.SGD(0.25), "mean_squared_error")
+    with pytest.raises(TrainingError, match=r"the norm of the gradients is inf: .* made the first infinity"):
+        model.train_on_batch(ONE, ONE)
+
+
+@pytest.mark.parametrize("check", [None, False, True])
+def test_gradients_are_checked_on_the_host_by_default(check: bool | None) -> None:
+    for target, default in (("cpu", True), ("fake", False)):
+        model = nn.Model(nn.Dense(1), target=target).compile("sgd", "mean_squared_error", check_gradients=check)
+        model.train_on_batch(ONE, ONE)
+        assert any("GlobalNorm" in str(node) for node in model.program.graph.nodes) is (
+            default if check is None else check
+        )
+
+
+def test_the_norm_is_that_of_the_gradients() -> None:
+    """y = w x + b with w = 2, b = 1 on x = 3, target 4: the gradients are 18 and 6."""
+    from aicore.nn.losses import loss_of
+    from aicore.nn.optimizers import optimizer
+    from aicore.nn.step import Task, training_graph
+
+    column = TensorType("float32", (symbol("batch"), 1))
+    task = Task(nn.Dense(1), {"input": column}, column, loss_of("mse"), (), optimizer("sgd"), norm=True)
+    step = training_graph(task)
+    feeds = {"input": np.float32([[3]]), "target": np.float32([[4]]), **step.first_values(0)}
+    feeds |= {"weight": np.float32([[2]]), "bias": np.float32([1])}
+    found = aicore.compile(step.graph, "cpu").run(feeds)
+    assert found["gradient_norm"] == pytest.approx(np.sqrt(18.0**2 + 6.0**2), rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["loss", "gradient_norm", "accuracy"])
+def test_metrics_with_the_name_of_another_output_are_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match="two metrics have one name, or that of another output"):
+        nn.Model(nn.Dense(1)).compile(metrics=["accuracy", nn.Accuracy(name=name)])
+
+
+def test_options_that_there_are_not_are_told_before_there_is_data() -> None:
+    with pytest.raises(ConfigError, match=r"Model has no option 'treads'; did you mean 'threads'\?"):
+        nn.Model(nn.Dense(1), treads=2)
+    with pytest.raises(ConfigError, match=r"Model has no option 'seeds'; did you mean 'seed'\?"):
+        nn.Model(nn.Dense(1), seeds=2)
+    with pytest.raises(
+        ConfigError, match=r"Model has no option 'zzz'; there are: layer, inputs, target, seed, dtype, fall"
+    ):
+        nn.Model(nn.Dense(1), zzz=2)
+    with pytest.raises(ConfigError, match=r"Model\.compile has no option 'optimiser'; did you mean 'optimizer'\?"):
+        nn.Model(nn.Dense(1)).compile(optimiser="adam")  # type: ignore[arg-type]
+
+
+def test_compiling_while_fit_runs_is_refused_and_fit_ends() -> None:
+    class Again(nn.Callback):
+        def on_epoch_end(self, model: nn.Model, epoch: int, logs: object) -> None:
+            model.compile("sgd", "mean_squared_error")
+
+    model = small_model()
+    with pytest.raises(ConfigError, match="compile while fit runs would begin training anew"):
+        model.fit(*line_data(), epochs=2, callbacks=[Again()], verbose=False)
+    assert model.compile("sgd", "mean_squared_error").fit(*line_data(), verbose=False).epochs == 1
+
+
+def test_rows_that_an_embedding_does_not_have_are_refused() -> None:
+    model = nn.Model(nn.Sequential(nn.Embedding(5, 2, name="words"), nn.Flatten(), nn.Dense(1)), target="cpu")
+    model.compile("sgd", "mean_squared_error")
+    model.fit(np.array([[0, 4]]), ONE, verbose=False)
+    for wrong in (-1, 5):
+        for use in (model.predict, lambda x: model.evaluate(x, ONE), lambda x: model.train_on_batch(x, ONE)):
+            with pytest.raises(InputError, match=f"'input' holds {wrong}, and layer 'words' has rows 0 to 4"):
+                use(np.array([[0, wrong]]))
+
+
+def test_rows_that_a_layer_computes_are_those_of_gather() -> None:
+    class Before(nn.Layer):
+        def build(self, scope: nn.Scope, x: Any) -> Any:
+            return scope.call(nn.Embedding(3, 1), scope.op.Sub(x, scope.op.scalar(1, x)))
+
+    model = nn.Model(Before(), target="cpu")
+    model.predict(np.array([1]))
+    model.load_state_dict({"embedding.weight": [[1.0], [2.0], [3.0]]})
+    np.testing.assert_array_equal(model.predict(np.array([0, 1, 3])), [[3.0], [1.0], [3.0]])
+
+
+def test_rows_of_a_branch_that_does_not_run_may_be_any() -> None:
+    class Zeros(nn.Layer):
+        def build(self, scope: nn.Scope, x: Any) -> Any:
+            return scope.op.Unsqueeze(scope.op.Cast(x, to="float32"), axes=(1,))
+
+    class Either(nn.Layer):
+        def build(self, scope: nn.Scope, flag: Any, x: Any) -> Any:
+            return scope.call(nn.Conditional(nn.Embedding(3, 1), Zeros()), scope.op.ReduceMax(flag, keepdims=0), x)
+
+    types = {name: TensorType("int64", (symbol("batch"),)) for name in ("flag", "x")}
+    model = nn.Model(Either(), types, target="cpu")
+    np.testing.assert_array_equal(model.predict({"flag": np.array([0]), "x": np.array([-1])}), [[-1.0]])
 
 
 def test_state_dicts_are_strict_and_name_what_does_not_fit() -> None:
@@ -316,7 +462,7 @@ def after_five_steps(layer: nn.Layer, optimizer: nn.Optimizer, x: Array, y: Arra
     for step in range(5):
         count = len(x) - (step == 3)
         model.train_on_batch(x[:count], y[:count])
-    state = model._trained().state
+    state = model._programs.needs_training().state
     return state.read(), state.nbytes
 
 

@@ -114,14 +114,18 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Env
     """An environment in which only what the test installs is installed."""
     fake = Environment(tmp_path)
 
-    def scan() -> importlib_metadata.EntryPoints:
+    def search_path() -> list[str]:
         fake.scans += 1
+        return [str(fake.folder)]
+
+    def scan() -> importlib_metadata.EntryPoints:
         found = importlib_metadata.distributions(path=[str(fake.folder)])
         return importlib_metadata.EntryPoints(entry for dist in found for entry in dist.entry_points)
 
     monkeypatch.syspath_prepend(fake.folder)
     monkeypatch.setenv("AICORE_CACHE_DIR", str(fake.cache))
-    monkeypatch.setattr(importlib_metadata, "entry_points", scan)
+    monkeypatch.setattr(discovery, "search_path", search_path)
+    monkeypatch.setattr(importlib_metadata, "entry_points", scan)  # for what needs a closer look
     forget: list[Callable[[], None]] = [discovery._scan.cache_clear, registry._discovered.cache_clear]
     for clear in forget:
         clear()

@@ -9,10 +9,10 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from importlib_metadata import EntryPoint
 
 from aicore.config import Config
 from aicore.plugins import PluginInfo, State, child_process, discovery, info_rehearsal
+from aicore.plugins.distributions import Entry
 from aicore.plugins.doctor import examine
 from aicore.plugins.states import PluginRecord
 from aicore.plugins.verdicts import VerdictCache
@@ -160,7 +160,7 @@ def test_a_module_that_is_nowhere_has_a_fingerprint(environment: Any) -> None:
     (item,) = discovery.installed(discovery.INFOS)
     assert info_rehearsal._fingerprint("npu", item)["file"].startswith(str(info_file(environment)))
     for value in ("__main__.info:INFO", "no_such_package.info", "not a module!"):
-        entry = EntryPoint("npu", value, discovery.INFOS)
+        entry = Entry("npu", value, discovery.INFOS)
         assert info_rehearsal._fingerprint("npu", item._replace(entry=entry))["file"] == "absent"
 
 

@@ -10,7 +10,7 @@ from aicore.frontends.onnx.protos import AttributeProto
 from aicore.frontends.onnx.texts import text
 from aicore.records import dataclass
 
-_FIELD_OF = {
+FIELD_OF = {
     "FLOAT": "f",
     "INT": "i",
     "STRING": "s",
@@ -26,7 +26,9 @@ _FIELD_OF = {
     "SPARSE_TENSORS": "sparse_tensors",
     "TYPE_PROTOS": "type_protos",
 }
-_REPEATED = frozenset(name for name in _FIELD_OF if name.endswith("S"))
+"""The field of an AttributeProto that holds the value, by the name of its type."""
+REPEATED = frozenset(name for name in FIELD_OF if name.endswith("S"))
+"""The types with several values."""
 
 
 @dataclass(frozen=True)
@@ -57,29 +59,14 @@ def decode(proto: AttributeProto, what: str) -> Attribute:
         kind = "" if proto.type == AttributeProto.UNDEFINED else _type_name(proto, what)
         return Attribute(kind, Reference(text(proto.ref_attr_name)))
     kind = _type_name(proto, what)
-    field = _FIELD_OF[kind]
-    if kind in _REPEATED:
+    field = FIELD_OF[kind]
+    if kind in REPEATED:
         items = tuple(getattr(proto, field))
         return Attribute(kind, tuple(_text(item, what) for item in items) if kind == "STRINGS" else items)
     if not proto.HasField(field):
         raise ModelError(f"{what}: is declared as {kind} but holds no such value")
     value = getattr(proto, field)
     return Attribute(kind, _text(value, what) if kind == "STRING" else value)
-
-
-def encode(name: str, attribute: Attribute) -> AttributeProto:
-    """The reverse of `decode`."""
-    proto = AttributeProto(name=name, type=AttributeProto.AttributeType.Value(attribute.type))
-    field, value = _FIELD_OF[attribute.type], attribute.value
-    if isinstance(value, Reference):
-        proto.ref_attr_name = value.name
-    elif attribute.type in _REPEATED:
-        getattr(proto, field).extend(text.encode() if isinstance(text, str) else text for text in value)
-    elif attribute.type in ("FLOAT", "INT", "STRING"):
-        setattr(proto, field, value.encode() if attribute.type == "STRING" else value)
-    else:
-        getattr(proto, field).CopyFrom(value)
-    return proto
 
 
 class Attributes:
@@ -119,7 +106,7 @@ def _type_name(proto: AttributeProto, what: str) -> str:
         name = str(AttributeProto.AttributeType.Name(proto.type))
     except ValueError:
         name = ""
-    if name not in _FIELD_OF:
+    if name not in FIELD_OF:
         raise ModelError(f"{what}: has the unknown type {proto.type}")
     return name
 
@@ -128,8 +115,8 @@ def _guessed_type(proto: AttributeProto, what: str) -> str:
     """Old writers left the type out; the only field that is set tells it."""
     given = [
         kind
-        for kind, field in _FIELD_OF.items()
-        if (len(getattr(proto, field)) if kind in _REPEATED else proto.HasField(field))
+        for kind, field in FIELD_OF.items()
+        if (len(getattr(proto, field)) if kind in REPEATED else proto.HasField(field))
     ]
     if len(given) != 1:
         raise ModelError(f"{what}: has no type")

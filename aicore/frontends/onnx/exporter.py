@@ -6,25 +6,16 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from onnx import IR_VERSION, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, defs
 from onnx.helper import OP_SET_ID_VERSION_MAP
 
 from aicore.errors import UnsupportedError
-from aicore.frontends.onnx.attributes import Attribute, encode
+from aicore.frontends.onnx.attributes import Attribute
 from aicore.frontends.onnx.fields import Written, check_types, written_fields
 from aicore.frontends.onnx.metadata import write_metadata
 from aicore.frontends.onnx.names import Names
-from aicore.frontends.onnx.protos import (
-    IR_VERSION,
-    GraphProto,
-    ModelProto,
-    NodeProto,
-    TensorProto,
-    ValueInfoProto,
-    defs,
-)
 from aicore.frontends.onnx.schema import Signature, signature
-from aicore.frontends.onnx.tensor_protos import tensor_proto
-from aicore.frontends.onnx.typing import type_proto
+from aicore.frontends.onnx.write_protos import encode, tensor_proto, type_proto
 from aicore.ir import Buffer, Builder, Graph, Node, Op, Value, as_tuple, is_fused
 from aicore.ops import CORE
 from aicore.ops.control import If, Loop, Scan

@@ -6,13 +6,13 @@ from dataclasses import fields
 from typing import Any
 
 import numpy as np
+from onnx import defs
 
 from aicore.errors import UnsupportedError
 from aicore.frontends.onnx._elements import CONSTRAINT_OF, NUMBER_OF
 from aicore.frontends.onnx.attributes import Attribute
-from aicore.frontends.onnx.protos import defs
 from aicore.frontends.onnx.schema import Signature, signature
-from aicore.frontends.onnx.tensor_protos import tensor_proto
+from aicore.frontends.onnx.write_protos import tensor_proto
 from aicore.ir import Buffer, Node, Value, constant_value, numpy_dtype
 from aicore.records import dataclass
 
@@ -56,7 +56,7 @@ def written_fields(node: Node, schema: Signature | None, called: str) -> Written
         elif name in schema.attributes:
             attribute = _attribute(node, name, schema.attributes[name][0], value)
             # The checker expands functions and takes defaults for absent there.
-            is_default = attribute == schema.defaults.get(name) and not schema.schema.has_function
+            is_default = attribute == schema.defaults.get(name) and not schema.has_function
             if not is_default and value != () and not _contradicts(node, name):
                 written.attributes[name] = attribute
         elif name in operand_of:

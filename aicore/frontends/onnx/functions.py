@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from google.protobuf.message import DecodeError
+from onnx import FunctionProto, NodeProto, TypeProto, defs
 
 from aicore.errors import UnsupportedError
-from aicore.frontends.onnx.attributes import encode
-from aicore.frontends.onnx.protos import FunctionProto, NodeProto, TypeProto, defs
-from aicore.frontends.onnx.typing import type_proto
 from aicore.frontends.onnx.validate import CheckedNode
+from aicore.frontends.onnx.write_protos import encode, type_proto
 from aicore.ir import Value
 
 
@@ -21,8 +20,8 @@ def schema_function(node: CheckedNode, inputs: Sequence[Value | None]) -> Functi
     Raises UnsupportedError when the operator has none that suits the model's opset.
     """
     body = None
-    if node.signature is not None:
-        schema = node.signature.schema
+    schema = None if node.signature is None else _schema(node)
+    if schema is not None:
         body = _plain_body(schema, node.opset) or _typed_body(schema, node, inputs)
     if body is None:
         raise UnsupportedError(f"{node.where}: the operator {node.kind} is not supported")
@@ -30,6 +29,14 @@ def schema_function(node: CheckedNode, inputs: Sequence[Value | None]) -> Functi
         entry = body.opset_import.add()
         entry.domain, entry.version = node.domain, node.opset
     return body
+
+
+def _schema(node: CheckedNode) -> defs.OpSchema | None:
+    """None where the installed onnx is older than the operator."""
+    try:
+        return defs.get_schema(node.kind, node.opset, node.domain)
+    except defs.SchemaError:
+        return None
 
 
 def _plain_body(schema: Any, opset: int) -> FunctionProto | None:

@@ -12,7 +12,6 @@ from aicore.frontends.onnx.checks import check_declared, check_operand_types
 from aicore.frontends.onnx.convert import SourceNode, conversion_of, to_array
 from aicore.frontends.onnx.convert.source import Converter
 from aicore.frontends.onnx.external import ExternalData
-from aicore.frontends.onnx.functions import schema_function
 from aicore.frontends.onnx.metadata import read_metadata, read_state
 from aicore.frontends.onnx.order import in_order
 from aicore.frontends.onnx.protos import FunctionProto, ValueInfoProto
@@ -151,6 +150,8 @@ class Importer:
         source = SourceNode(node, inputs, builder, scope, self)
         converter = conversion_of(node.kind, node.opset, node.domain)
         if converter is None and self.op_class(node.domain, node.kind) is None:
+            from aicore.frontends.onnx.functions import schema_function  # imports onnx, which few models need
+
             return self._expand(schema_function(node, inputs), node, inputs, scope, builder)
         results = source.as_is() if converter is None else _converted(converter, source, node)
         for name in source.attributes.unread():

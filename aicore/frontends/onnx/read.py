@@ -7,12 +7,13 @@ import os
 from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from google.protobuf.message import DecodeError
 
 from aicore.errors import ModelError, UnsupportedError
-from aicore.frontends.onnx.protos import IR_VERSION, ModelProto, defs
+from aicore.frontends.onnx.protos import ModelProto, is_message
+from aicore.frontends.onnx.published import newest_ir_version, newest_opset
 from aicore.frontends.onnx.raw_data import Content, split_raw_data
 from aicore.frontends.onnx.texts import text
 from aicore.records import dataclass
@@ -48,8 +49,8 @@ def read_model(source: Source) -> ModelFile:
     Raises ModelError for a file that is missing, too large or no ONNX model; UnsupportedError for a version of the
     format or of the standard operators that is too old or too new. TypeError for any other kind of source.
     """
-    if isinstance(source, ModelProto):
-        return _checked(source, {}, None, "the model")
+    if is_message(source, "ModelProto"):
+        return _checked(cast("ModelProto", source), {}, None, "the model")
     if isinstance(source, bytes | bytearray | memoryview):
         return _checked(*_parse(bytes(source), "the given bytes"), None, "the given bytes")
     if isinstance(source, str | os.PathLike):
@@ -95,10 +96,11 @@ def _checked(proto: ModelProto, raw_data: Mapping[int, memoryview], folder: Path
         raise ModelError(f"{what}: is no ONNX model: it holds no graph")
     if not proto.HasField("ir_version"):
         raise ModelError(f"{what}: is no ONNX model: it has no IR version")
-    if not _OLDEST_IR <= proto.ir_version <= IR_VERSION:
+    newest = newest_ir_version(proto.ir_version)
+    if not _OLDEST_IR <= proto.ir_version <= newest:
         raise UnsupportedError(
-            f"{what}: IR version {proto.ir_version} is outside {_OLDEST_IR} to {IR_VERSION}, "
-            "the versions that this installation of onnx can read"
+            f"{what}: IR version {proto.ir_version} is outside {_OLDEST_IR} to {newest}, "
+            "the versions that aicore and the installed onnx know"
         )
     return ModelFile(proto, folder, opset_versions(proto.opset_import, what), raw_data)
 
@@ -107,7 +109,7 @@ def opset_versions(imports: object, what: str) -> dict[str, int]:
     """Version by domain of a list of opset imports.
 
     Raises ModelError when there are none or one domain has two versions; UnsupportedError for a version of the
-    standard operators that is newer than the installed onnx, or none.
+    standard operators that is newer than aicore and the installed onnx know, or none.
     """
     found: dict[str, int] = {}
     for entry in imports:  # type: ignore[attr-defined]
@@ -118,7 +120,9 @@ def opset_versions(imports: object, what: str) -> dict[str, int]:
             raise ModelError(f"{what}: imports versions {found[domain]} and {entry.version} of {domain or 'ai.onnx'!r}")
     if not found:
         raise ModelError(f"{what}: imports no operator set")
-    newest = defs.onnx_opset_version()
+    newest = newest_opset(found.get("", 0))
     if "" in found and found[""] > newest:
-        raise UnsupportedError(f"{what}: opset {found['']} is not among 1 to {newest}, which the installed onnx knows")
+        raise UnsupportedError(
+            f"{what}: opset {found['']} is not among 1 to {newest}, which aicore and the installed onnx know"
+        )
     return found

@@ -1,13 +1,20 @@
-"""What the installed onnx package says of an operator: arity, attributes, element types, and its body as a function."""
+"""What ONNX says of an operator: arity, attributes and element types."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from aicore.frontends.onnx.attributes import Attribute, decode
-from aicore.frontends.onnx.protos import defs
+from aicore.frontends.onnx.published import Published, published
 from aicore.records import dataclass
+
+if TYPE_CHECKING:
+    from onnx import defs
+
+Row: TypeAlias = "list[Any]"
+"""A signature as JSON, without name and domain; formals have numbers of sets of types."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +35,7 @@ class Signature:
     """One operator in one version.
 
     attributes: (type name, whether it is required) by name. defaults: values of those that may be left out.
+    has_function: ONNX defines the operator by others.
     """
 
     kind: str
@@ -41,7 +49,7 @@ class Signature:
     max_outputs: int
     attributes: dict[str, tuple[str, bool]]
     defaults: dict[str, Attribute]
-    schema: Any
+    has_function: bool
 
     def formal_input(self, index: int) -> Formal:
         """The formal input of the operand at `index`."""
@@ -51,21 +59,37 @@ class Signature:
 @cache
 def signature(kind: str, domain: str, opset: int) -> Signature | None:
     """The operator as of `opset`, or None when the domain has none of that name."""
-    if not defs.has(kind, domain):
-        return None
-    try:
-        schema = defs.get_schema(kind, opset, domain)
-    except defs.SchemaError:  # younger than the opset
-        return None
-    return _signature(schema)
+    copy = published()
+    rows = copy.operators.get(domain, {}).get(kind)
+    if rows is None or opset > copy.opsets[domain]:
+        return _asked(kind, domain, opset)
+    row = next((row for row in reversed(rows) if row[0] <= opset), None)
+    return None if row is None else from_row(kind, domain, row, copy)
 
 
 def is_known(kind: str, domain: str) -> bool:
     """Whether any version of the domain has the operator."""
+    if kind in published().operators.get(domain, ()):
+        return True
+    from onnx import defs
+
     return bool(defs.has(kind, domain))
 
 
-def _signature(schema: defs.OpSchema) -> Signature:
+def _asked(kind: str, domain: str, opset: int) -> Signature | None:
+    """What the installed package says, whose import takes a while."""
+    from onnx import defs
+
+    if not defs.has(kind, domain):
+        return None
+    try:
+        return of_schema(defs.get_schema(kind, opset, domain))
+    except defs.SchemaError:  # younger than the opset
+        return None
+
+
+def of_schema(schema: defs.OpSchema) -> Signature:
+    """From what the onnx package gives."""
     return Signature(
         kind=schema.name,
         domain=schema.domain,
@@ -78,8 +102,54 @@ def _signature(schema: defs.OpSchema) -> Signature:
         max_outputs=schema.max_output,
         attributes={name: (_type_name(a), a.required) for name, a in schema.attributes.items()},
         defaults={n: decode(a.default_value, n) for n, a in schema.attributes.items() if a.default_value.type},
-        schema=schema,
+        has_function=bool(schema.has_function),  # type: ignore[attr-defined]  # the stub lacks it
     )
+
+
+def to_row(found: Signature, types: list[frozenset[str]]) -> Row:
+    """The signature as JSON; `types` gets the sets of types that are not in it yet."""
+    attributes = [
+        [name, kind, required, *([found.defaults[name].value] if name in found.defaults else [])]
+        for name, (kind, required) in sorted(found.attributes.items())
+    ]
+    counts = [found.min_inputs, found.max_inputs, found.min_outputs, found.max_outputs]
+    formals = [[_formal_row(formal, types) for formal in several] for several in (found.inputs, found.outputs)]
+    return [found.since, *counts, *formals, attributes, found.has_function]
+
+
+def from_row(kind: str, domain: str, row: Row, copy: Published) -> Signature:
+    """The reverse."""
+    since, min_inputs, max_inputs, min_outputs, max_outputs, inputs, outputs, attributes, has_function = row
+    return Signature(
+        kind,
+        domain,
+        since,
+        tuple(_read_formal(formal, copy.types) for formal in inputs),
+        tuple(_read_formal(formal, copy.types) for formal in outputs),
+        min_inputs,
+        max_inputs,
+        min_outputs,
+        max_outputs,
+        {name: (of, required) for name, of, required, *_ in attributes},
+        {name: Attribute(of, _frozen(default[0])) for name, of, _, *default in attributes if default},
+        has_function,
+    )
+
+
+def _formal_row(formal: Formal, types: list[frozenset[str]]) -> Row:
+    if formal.types not in types:
+        types.append(formal.types)
+    return [formal.name, formal.optional, formal.variadic, types.index(formal.types), formal.type_text]
+
+
+def _read_formal(row: Row, types: Sequence[frozenset[str]]) -> Formal:
+    name, optional, variadic, number, type_text = row
+    return Formal(name, optional, variadic, types[number], type_text)
+
+
+def _frozen(value: Any) -> Any:
+    """JSON has lists where attributes have tuples."""
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _type_name(attribute: defs.OpSchema.Attribute) -> str:
@@ -87,11 +157,11 @@ def _type_name(attribute: defs.OpSchema.Attribute) -> str:
 
 
 def _formal(parameter: defs.OpSchema.FormalParameter) -> Formal:
-    option = defs.OpSchema.FormalParameterOption
+    option = parameter.option.name  # type: ignore[attr-defined]  # as above
     return Formal(
         parameter.name,
-        optional=parameter.option == option.Optional,
-        variadic=parameter.option == option.Variadic,
+        optional=option == "Optional",
+        variadic=option == "Variadic",
         types=frozenset(parameter.types),
         type_text=parameter.type_str,
     )

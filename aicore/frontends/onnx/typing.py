@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from aicore.errors import ModelError, UnsupportedError
-from aicore.frontends.onnx._elements import NAME_OF, NUMBER_OF, type_text
+from aicore.frontends.onnx._elements import NAME_OF, type_text
 from aicore.frontends.onnx.protos import TypeProto, ValueInfoProto
 from aicore.frontends.onnx.texts import text
-from aicore.ir import Dim, TensorType, Value, is_unknown, symbol, symbols, unknown
+from aicore.ir import Dim, TensorType, Value, symbol, unknown
 
 
 def declared_type(declared: ValueInfoProto) -> TensorType | None:
@@ -56,29 +56,6 @@ def dim_of(proto: TypeProto.Tensor, index: int) -> Dim:
         return int(dim.dim_value) if dim.dim_value >= 0 else unknown()
     name = text(dim.dim_param).strip()
     return unknown() if not name or name.startswith("?") else symbol(name)
-
-
-def type_proto(tensor: TensorType) -> TypeProto:
-    """The reverse; an unknown dim has neither number nor name."""
-    proto = TypeProto()
-    proto.tensor_type.elem_type = NUMBER_OF[tensor.dtype]
-    if tensor.shape is None:
-        return proto
-    proto.tensor_type.shape.SetInParent()
-    for dim in tensor.shape:
-        entry = proto.tensor_type.shape.dim.add()
-        if isinstance(dim, int):
-            entry.dim_value = dim
-        elif not is_unknown(dim):
-            entry.dim_param = dim_text(dim)
-    return proto
-
-
-def dim_text(dim: Dim) -> str:
-    """A symbolic dim as a dim_param: a symbol's bare name, or the expression."""
-    names = symbols(dim)
-    name = next(iter(names)) if len(names) == 1 else ""
-    return name if name and dim == symbol(name) else str(dim)
 
 
 def _dims(tensor: TypeProto.Tensor) -> tuple[Dim, ...] | None:

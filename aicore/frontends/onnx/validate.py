@@ -19,6 +19,7 @@ from aicore.frontends.onnx.protos import (
     SparseTensorProto,
     TensorProto,
     ValueInfoProto,
+    is_message,
 )
 from aicore.frontends.onnx.read import CONVERTED_SINCE, domain_name
 from aicore.frontends.onnx.schema import Signature, is_known, signature
@@ -124,7 +125,7 @@ def check_node(node: NodeProto, index: int, context: Context, where: str, depth:
     graphs = {
         key: check_graph(attribute.value, context, f" in {key} of {called}", depth + 1)
         for key, attribute in attributes.items()
-        if attribute.type == "GRAPH" and isinstance(attribute.value, GraphProto)
+        if attribute.type == "GRAPH" and is_message(attribute.value, "GraphProto")
     }
     free = {inner: None for graph in graphs.values() for inner in graph.free}
     needs = tuple(dict.fromkeys(filter(None, (*inputs, *free))))

@@ -58,7 +58,7 @@ def _parameters(records: Sequence[Read]) -> Iterable[str]:
     for record in records:
         yield from record.params
         for names in BRANCHES if record.kind in CONDITIONALS else ():
-            yield from _parameters(read_records(record.extra.get(*names), f"{record.place}, "))
+            yield from _parameters(record.branch(names))
 
 
 class Converter:

@@ -10,7 +10,7 @@ import numpy as np
 
 from aicore.errors import ModelError
 from aicore.frontends.records.losses import loss
-from aicore.frontends.records.record import BRANCHES, Read, read_records
+from aicore.frontends.records.record import BRANCHES, Read
 from aicore.ir import Value
 from aicore.ops.control import If
 
@@ -233,7 +233,7 @@ def conditional(c: Converter, record: Read) -> Value:
     (condition,) = operands(c, record, 1)
     branches = []
     for names in BRANCHES:
-        found = read_records(record.extra.get(*names), f"{record.place}, {names[0]}: ")
+        found = record.branch(names)
         if not found:
             raise ModelError(f"{record.place}: the branch {names[0]!r} has no records")
         branches.append(c.branch(found))

@@ -16,6 +16,8 @@ MISSING = object()
 CONDITIONALS = frozenset({"IF", "CONDITIONAL"})
 BRANCHES = (("then", "then_records"), ("otherwise", "else", "else_records"))
 """Names of the branches of these among their extra parameters."""
+MOST_NESTED = 32
+"""Conditionals inside each other: more than anybody writes, and few enough for functions that call themselves."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,11 @@ class Extra:
 
 @dataclass(frozen=True)
 class Read:
-    """A record whose form is settled. place: how messages name it, such as `record 3 (CONV2D)`."""
+    """A record whose form is settled.
+
+    place: how messages name it, such as `record 3 (CONV2D)`.
+    raw: the record as it was given, after those that it is inside of.
+    """
 
     kind: str
     inputs: tuple[str, ...]
@@ -127,16 +133,28 @@ class Read:
     output: str
     extra: Extra
     place: str
+    raw: tuple[Any, ...]
+
+    def branch(self, names: Sequence[str]) -> list[Read]:
+        """The records of a branch of a conditional. Raises ModelError as `read_records`, and where there is no end."""
+        return read_records(self.extra.get(*names), f"{self.place}, {names[0]}: ", self.raw)
 
 
-def read_records(records: Iterable[Any], within: str = "") -> list[Read]:
-    """Records in any of their forms. Raises ModelError naming the one that is malformed."""
+def read_records(records: Iterable[Any], within: str = "", around: tuple[Any, ...] = ()) -> list[Read]:
+    """Records in any of their forms. Raises ModelError naming the one that is malformed, or contains itself.
+
+    around: what they are inside of, outermost first.
+    """
     if isinstance(records, str | Mapping) or not isinstance(records, Iterable):
         raise ModelError(f"{within}records are {type(records).__name__}, wants a list of records")
-    return [_read(record, f"{within}record {i}") for i, record in enumerate(records)]
+    return [_read(record, f"{within}record {i}", around) for i, record in enumerate(records)]
 
 
-def _read(record: Any, place: str) -> Read:
+def _read(record: Any, place: str, around: tuple[Any, ...]) -> Read:
+    if any(record is outer for outer in around):
+        raise ModelError(f"{place}: the record contains itself")
+    if len(around) == MOST_NESTED:
+        raise ModelError(f"{place}: conditionals are nested more than {MOST_NESTED} deep")
     kind = _attribute(record, "op_type")
     name = getattr(kind, "name", kind)  # an enumeration's member
     if not isinstance(name, str) or not name:
@@ -147,7 +165,7 @@ def _read(record: Any, place: str) -> Read:
         raise ModelError(f"{place}: output_id is {output!r}, wants a name")
     inputs, params = (_names(record, what, place) for what in ("inputs", "params"))
     extra = _attribute(record, "extra_params", _attribute(record, "extra", None))
-    return Read(name.upper(), inputs, params, output, Extra(extra, place), place)
+    return Read(name.upper(), inputs, params, output, Extra(extra, place), place, (*around, record))
 
 
 def _attribute(record: Any, name: str, default: Any = None) -> Any:

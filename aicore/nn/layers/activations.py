@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from aicore.ir import Value
 from aicore.nn._config import config
@@ -17,14 +17,23 @@ ActivationLike: TypeAlias = "str | Layer | None"
 """A name of `ACTIVATIONS`, a layer, or None for none."""
 
 
+class _OneOp(Layer):
+    """An activation that is one op, whose attributes are the layer's fields. kind: name of the op."""
+
+    kind: ClassVar[str]
+
+    def build(self, scope: Scope, x: Value) -> Any:
+        attributes = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "name"}  # type: ignore[arg-type]
+        return getattr(scope.op, self.kind)(x, **attributes)
+
+
 @config
-class ReLU(Layer):
+class ReLU(_OneOp):
     """max(x, 0), with derivative 0 at 0."""
 
     name: str = ""
 
-    def build(self, scope: Scope, x: Value) -> Any:
-        return scope.op.Relu(x)
+    kind = "Relu"
 
 
 @config
@@ -38,14 +47,13 @@ class ReLU6(Layer):
 
 
 @config
-class LeakyReLU(Layer):
+class LeakyReLU(_OneOp):
     """x where x >= 0, else alpha * x."""
 
     alpha: float = 0.01
     name: str = ""
 
-    def build(self, scope: Scope, x: Value) -> Any:
-        return scope.op.LeakyRelu(x, alpha=self.alpha)
+    kind = "LeakyRelu"
 
 
 @config
@@ -73,52 +81,48 @@ class PReLU(Layer):
 
 
 @config
-class ELU(Layer):
+class ELU(_OneOp):
     """x where x >= 0, else alpha * (exp(x) - 1)."""
 
     alpha: float = 1.0
     name: str = ""
 
-    def build(self, scope: Scope, x: Value) -> Any:
-        return scope.op.Elu(x, alpha=self.alpha)
+    kind = "Elu"
 
 
 @config
-class SELU(Layer):
+class SELU(_OneOp):
     """ELU with the constants that keep mean 0 and variance 1. Source: Klambauer and others, 2017."""
 
     name: str = ""
 
-    def build(self, scope: Scope, x: Value) -> Any:
-        return scope.op.Selu(x)
+    kind = "Selu"
 
 
 @config
-class CELU(Layer):
+class CELU(_OneOp):
     """max(0, x) + min(0, alpha * (exp(x / alpha) - 1))."""
 
     alpha: float = 1.0
     name: str = ""
 
+    kind = "Celu"
+
     def check(self) -> None:
         require(self.alpha != 0, "alpha is 0, and x is divided by it")
 
-    def build(self, scope: Scope, x: Value) -> Any:
-        return scope.op.Celu(x, alpha=self.alpha)
-
 
 @config
-class GELU(Layer):
+class GELU(_OneOp):
     """x times the normal distribution's mass below x; `approximate` is `none` (by erf) or `tanh`."""
 
     approximate: Literal["none", "tanh"] = "none"
     name: str = ""
 
+    kind = "Gelu"
+
     def check(self) -> None:
         one_of("approximate", self.approximate, ("none", "tanh"))
-
-    def build(self, scope: Scope, x: Value) -> Any:
-        return scope.op.Gelu(x, approximate=self.approximate)
 
 
 @config
@@ -134,43 +138,39 @@ class SiLU(Layer):
 
 
 @config
-class Mish(Layer):
+class Mish(_OneOp):
     """x * tanh(softplus(x))."""
 
     name: str = ""
 
-    def build(self, scope: Scope, x: Value) -> Any:
-        return scope.op.Mish(x)
+    kind = "Mish"
 
 
 @config
-class Softplus(Layer):
+class Softplus(_OneOp):
     """log(1 + exp(x))."""
 
     name: str = ""
 
-    def build(self, scope: Scope, x: Value) -> Any:
-        return scope.op.Softplus(x)
+    kind = "Softplus"
 
 
 @config
-class Softsign(Layer):
+class Softsign(_OneOp):
     """x / (1 + |x|)."""
 
     name: str = ""
 
-    def build(self, scope: Scope, x: Value) -> Any:
-        return scope.op.Softsign(x)
+    kind = "Softsign"
 
 
 @config
-class Sigmoid(Layer):
+class Sigmoid(_OneOp):
     """1 / (1 + exp(-x)). Losses that take logits want the layer before it instead."""
 
     name: str = ""
 
-    def build(self, scope: Scope, x: Value) -> Any:
-        return scope.op.Sigmoid(x)
+    kind = "Sigmoid"
 
 
 @config
@@ -184,45 +184,41 @@ class HardSigmoid(Layer):
 
 
 @config
-class HardSwish(Layer):
+class HardSwish(_OneOp):
     """x * hard_sigmoid(x)."""
 
     name: str = ""
 
-    def build(self, scope: Scope, x: Value) -> Any:
-        return scope.op.HardSwish(x)
+    kind = "HardSwish"
 
 
 @config
-class Tanh(Layer):
+class Tanh(_OneOp):
     """The hyperbolic tangent."""
 
     name: str = ""
 
-    def build(self, scope: Scope, x: Value) -> Any:
-        return scope.op.Tanh(x)
+    kind = "Tanh"
 
 
 @config
-class Softmax(Layer):
+class Softmax(_OneOp):
     """exp(x) / sum(exp(x)) along `axis`. Losses that take logits want the layer before it instead."""
 
     axis: int = -1
     name: str = ""
 
-    def build(self, scope: Scope, x: Value) -> Any:
-        return scope.op.Softmax(x, axis=self.axis)
+    kind = "Softmax"
 
 
 @config
-class LogSoftmax(Layer):
+class LogSoftmax(_OneOp):
     """x - log(sum(exp(x))) along `axis`."""
 
     axis: int = -1
     name: str = ""
 
-    def build(self, scope: Scope, x: Value) -> Any:
-        return scope.op.LogSoftmax(x, axis=self.axis)
+    kind = "LogSoftmax"
 
 
 @config

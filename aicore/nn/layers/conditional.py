@@ -47,12 +47,13 @@ class Conditional(Layer):
 
     def _branch(self, scope: Scope, layer: Layer, values: Sequence[Value]) -> tuple[list[Node], Value]:
         """The layer's nodes by themselves, and its output."""
-        outer, updates, penalties = scope.op, len(scope.updates), len(scope.penalties)
+        outer, updates, penalties, rows = scope.op, len(scope.updates), len(scope.penalties), len(scope.rows)
         scope.op = Builder(outer.origin)
         try:
             result = scope.call(layer, *values)
         finally:
             inner, scope.op = scope.op, outer
+            del scope.rows[rows:]  # the branch may not run
         require(isinstance(result, Value), f"{type(layer).__name__} gives several outputs, wants one")
         require(len(scope.updates) == updates, f"{type(layer).__name__} updates state, which a branch cannot")
         require(len(scope.penalties) == penalties, f"{type(layer).__name__} adds to the loss, which a branch cannot")

@@ -13,20 +13,21 @@ from aicore.nn.layers.activations import ActivationLike, activated, activation
 from aicore.nn.scope import Scope
 
 
-@config
-class _Convolution(Layer):
+class _Filters(Layer):
+    """What a convolution and its transpose have in common: fields, and how they become an op. kind: name of the op."""
+
     filters: int
     kernel_size: Size
-    strides: Size = 1
-    padding: Padding = "valid"
-    dilation: Size = 1
-    groups: int = 1
-    activation: ActivationLike = None
-    use_bias: bool = True
-    initializer: Initializer | str = "he_normal"
-    bias_initializer: Initializer | str = "zeros"
-    name: str = ""
+    strides: Size
+    padding: Padding
+    dilation: Size
+    groups: int
+    activation: ActivationLike
+    use_bias: bool
+    initializer: Initializer | str
+    bias_initializer: Initializer | str
 
+    kind: ClassVar[str]
     spatial: ClassVar[int]
 
     def check(self) -> None:
@@ -45,10 +46,9 @@ class _Convolution(Layer):
         channels = channels_of(x, self.spatial)
         require(channels % self.groups == 0, f"{channels} channels do not divide into {self.groups} groups")
         kernel = sizes("kernel_size", self.kernel_size, self.spatial)
-        shape = (self.filters, channels // self.groups, *kernel)
-        weight = scope.parameter("weight", shape, initializer(self.initializer))
+        weight = scope.parameter("weight", (*self._channels(channels), *kernel), initializer(self.initializer))
         bias = scope.parameter("bias", (self.filters,), initializer(self.bias_initializer)) if self.use_bias else None
-        y = scope.op.Conv(
+        y = getattr(scope.op, self.kind)(
             x,
             weight,
             bias,
@@ -56,9 +56,35 @@ class _Convolution(Layer):
             strides=sizes("strides", self.strides, self.spatial),
             dilations=sizes("dilation", self.dilation, self.spatial),
             group=self.groups,
+            **self._attributes(),
             **window_padding(self.padding, self.spatial),
         )
         return activated(scope, self.activation, y)
+
+    def _channels(self, channels: int) -> tuple[int, int]:
+        """The first two dims of the weight, for so many channels of the input."""
+        return self.filters, channels // self.groups
+
+    def _attributes(self) -> dict[str, Any]:
+        """Those that the other op does not have."""
+        return {}
+
+
+@config
+class _Convolution(_Filters):
+    filters: int
+    kernel_size: Size
+    strides: Size = 1
+    padding: Padding = "valid"
+    dilation: Size = 1
+    groups: int = 1
+    activation: ActivationLike = None
+    use_bias: bool = True
+    initializer: Initializer | str = "he_normal"
+    bias_initializer: Initializer | str = "zeros"
+    name: str = ""
+
+    kind = "Conv"
 
 
 @config
@@ -87,7 +113,7 @@ class Conv2D(_Convolution):
 
 
 @config
-class _TransposedConvolution(Layer):
+class _TransposedConvolution(_Filters):
     filters: int
     kernel_size: Size
     strides: Size = 1
@@ -101,42 +127,19 @@ class _TransposedConvolution(Layer):
     bias_initializer: Initializer | str = "zeros"
     name: str = ""
 
-    spatial: ClassVar[int]
+    kind = "ConvTranspose"
 
     def check(self) -> None:
-        positive("filters", self.filters)
-        positive("groups", self.groups)
-        even = self.filters % self.groups == 0
-        require(even, f"{self.filters} filters do not divide into {self.groups} groups")
-        for what in ("kernel_size", "strides", "dilation"):
-            sizes(what, getattr(self, what), self.spatial)
+        super().check()
         extra = sizes("output_padding", self.output_padding, self.spatial, 0)
         fits = self.padding != "same" or not any(extra)
         require(fits, "padding 'same' settles the size of the output, which leaves no output_padding")
-        window_padding(self.padding, self.spatial)
-        activation(self.activation)
-        initializer(self.initializer)
-        initializer(self.bias_initializer)
 
-    def build(self, scope: Scope, x: Value) -> Any:
-        channels = channels_of(x, self.spatial)
-        require(channels % self.groups == 0, f"{channels} channels do not divide into {self.groups} groups")
-        kernel = sizes("kernel_size", self.kernel_size, self.spatial)
-        shape = (channels, self.filters // self.groups, *kernel)
-        weight = scope.parameter("weight", shape, initializer(self.initializer))
-        bias = scope.parameter("bias", (self.filters,), initializer(self.bias_initializer)) if self.use_bias else None
-        y = scope.op.ConvTranspose(
-            x,
-            weight,
-            bias,
-            kernel_shape=kernel,
-            strides=sizes("strides", self.strides, self.spatial),
-            dilations=sizes("dilation", self.dilation, self.spatial),
-            output_padding=sizes("output_padding", self.output_padding, self.spatial, 0),
-            group=self.groups,
-            **window_padding(self.padding, self.spatial),
-        )
-        return activated(scope, self.activation, y)
+    def _channels(self, channels: int) -> tuple[int, int]:
+        return channels, self.filters // self.groups
+
+    def _attributes(self) -> dict[str, Any]:
+        return {"output_padding": sizes("output_padding", self.output_padding, self.spatial, 0)}
 
 
 @config

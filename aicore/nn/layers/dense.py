@@ -53,7 +53,8 @@ class Embedding(Layer):
 
     Parameter: weight [input_dim, output_dim], as PyTorch's Embedding.
 
-    input_dim: how many different integers there are: 0 to input_dim - 1.
+    input_dim: how many different integers there are: 0 to input_dim - 1. A model refuses others in its data, as PyTorch
+        does. In a file of the model, and for integers that layers compute, ONNX's Gather decides: -1 is the last row.
     output_dim: length of a row.
     initializer: where the table starts.
     """
@@ -70,6 +71,7 @@ class Embedding(Layer):
 
     def build(self, scope: Scope, x: Value) -> Any:
         require(x.dtype in ("int32", "int64"), f"the input is {x.type}, wants int32 or int64: rows of the table")
+        scope.select_rows(x, self.input_dim)
         weight = scope.parameter("weight", (self.input_dim, self.output_dim), initializer(self.initializer))
         return scope.op.Gather(weight, x, axis=0)
 

@@ -11,24 +11,42 @@ from aicore.nn.layers._fields import Padding, Size, channels_of, sizes, window_p
 from aicore.nn.scope import Scope
 
 
-@config
-class _MaxPool(Layer):
-    pool_size: Size = 2
-    strides: Size | None = None
-    padding: Padding = "valid"
-    name: str = ""
+class _Pool(Layer):
+    """What pools of windows have in common: fields, and how they become an op. kind: name of the op."""
 
+    pool_size: Size
+    strides: Size | None
+    padding: Padding
+
+    kind: ClassVar[str]
     spatial: ClassVar[int]
 
     def check(self) -> None:
-        _check(self.pool_size, self.strides, self.padding, self.spatial)
+        sizes("pool_size", self.pool_size, self.spatial)
+        if self.strides is not None:
+            sizes("strides", self.strides, self.spatial)
+        window_padding(self.padding, self.spatial)
 
     def build(self, scope: Scope, x: Value) -> Any:
         channels_of(x, self.spatial)
         window = sizes("pool_size", self.pool_size, self.spatial)
         strides = window if self.strides is None else sizes("strides", self.strides, self.spatial)
-        padding = window_padding(self.padding, self.spatial)
-        return scope.op.MaxPool(x, kernel_shape=window, strides=strides, **padding)
+        attributes = {**self._attributes(), **window_padding(self.padding, self.spatial)}
+        return getattr(scope.op, self.kind)(x, kernel_shape=window, strides=strides, **attributes)
+
+    def _attributes(self) -> dict[str, Any]:
+        """Those that the other op does not have."""
+        return {}
+
+
+@config
+class _MaxPool(_Pool):
+    pool_size: Size = 2
+    strides: Size | None = None
+    padding: Padding = "valid"
+    name: str = ""
+
+    kind = "MaxPool"
 
 
 @config
@@ -51,25 +69,17 @@ class MaxPool2D(_MaxPool):
 
 
 @config
-class _AveragePool(Layer):
+class _AveragePool(_Pool):
     pool_size: Size = 2
     strides: Size | None = None
     padding: Padding = "valid"
     count_include_pad: bool = False
     name: str = ""
 
-    spatial: ClassVar[int]
+    kind = "AveragePool"
 
-    def check(self) -> None:
-        _check(self.pool_size, self.strides, self.padding, self.spatial)
-
-    def build(self, scope: Scope, x: Value) -> Any:
-        channels_of(x, self.spatial)
-        window = sizes("pool_size", self.pool_size, self.spatial)
-        strides = window if self.strides is None else sizes("strides", self.strides, self.spatial)
-        padding = window_padding(self.padding, self.spatial)
-        counted = int(self.count_include_pad)
-        return scope.op.AveragePool(x, kernel_shape=window, strides=strides, count_include_pad=counted, **padding)
+    def _attributes(self) -> dict[str, Any]:
+        return {"count_include_pad": int(self.count_include_pad)}
 
 
 @config
@@ -143,10 +153,3 @@ class GlobalMaxPool2D(_GlobalPool):
 
     spatial = 2
     kind = "GlobalMaxPool"
-
-
-def _check(pool_size: Size, strides: Size | None, padding: Padding, spatial: int) -> None:
-    sizes("pool_size", pool_size, spatial)
-    if strides is not None:
-        sizes("strides", strides, spatial)
-    window_padding(padding, spatial)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from aicore.kernels import Kernel
+from aicore.kernels import KernelFamily
 from aicore.plugins import Probe, hookimpl
 from aicore.runtime import Executable, Plan
 from aicore_cpu_numpy.device import CpuDevice
 from aicore_cpu_numpy.info import INFO
-from aicore_cpu_numpy.kernels import all_kernels
+from aicore_cpu_numpy.kernels import families
 from aicore_cpu_numpy.launcher import CpuExecutable
 
 __all__ = ["INFO", "launch", "probe", "register_kernels"]
@@ -19,8 +19,8 @@ def probe() -> Probe:
 
 
 @hookimpl
-def register_kernels() -> list[Kernel]:
-    return all_kernels()
+def register_kernels() -> list[KernelFamily]:
+    return families()
 
 
 @hookimpl

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from aicore.errors import AicoreError, ModelError, UnsupportedError
 from aicore.frontends.onnx._elements import NAME_OF, type_text
 from aicore.frontends.onnx.attributes import Attribute, Attributes
 from aicore.frontends.onnx.external import ExternalData
-from aicore.frontends.onnx.protos import SparseTensorProto, TensorProto
+from aicore.frontends.onnx.protos import SparseTensorProto, TensorProto, is_message
 from aicore.frontends.onnx.tensors import sparse_array, tensor_array
 from aicore.ir import Buffer, Builder, Op, Value
 from aicore.records import dataclass
@@ -183,9 +183,9 @@ def to_array(
     raw_data: memoryview | None = None,
 ) -> np.ndarray[Any, Any]:
     """A dense or sparse tensor as an array; arguments as in `tensor_array`."""
-    if isinstance(proto, SparseTensorProto):
-        return sparse_array(proto, external)
-    return tensor_array(proto, external, what, raw_data)
+    if is_message(proto, "SparseTensorProto"):
+        return sparse_array(cast("SparseTensorProto", proto), external)
+    return tensor_array(cast("TensorProto", proto), external, what, raw_data)
 
 
 def _field_types(cls: type[Op]) -> dict[str, str]:
