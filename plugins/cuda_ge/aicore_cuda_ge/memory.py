@@ -67,9 +67,11 @@ class Pool:
     @property
     def used(self) -> int:
         """Bytes in use."""
-        return int(self._pool.used_bytes())
+        with self._cupy.cuda.Device(self.device):  # CuPy counts for the current device
+            return int(self._pool.used_bytes())
 
     @property
     def held(self) -> int:
         """Bytes that the pool has taken from the device, in use or not."""
-        return int(self._pool.total_bytes())
+        with self._cupy.cuda.Device(self.device):
+            return int(self._pool.total_bytes())

@@ -19,6 +19,7 @@ from aicore.numerics import expect
 from aicore.ops.activation import Relu
 from aicore.ops.convolution import Conv, ConvTranspose
 from aicore.ops.convolution_grad import ConvWeightGrad
+from aicore.ops.fused_gradients import MaxPoolReluGrad
 from aicore.ops.fused_linear import ConvAct, ConvAdd, ConvAddAct
 from aicore.ops.layout import ChannelsLast
 from aicore.ops.pooling import AveragePool, MaxPool
@@ -43,6 +44,7 @@ TRANSPOSED = ConvTranspose(strides=(2, 1), pads=(1, 1, 1, 1))
 WEIGHT_GRADIENT = ConvWeightGrad(kernel_shape=(3, 3), pads=(1, 1, 1, 1))
 SAMPLES: dict[str, Sample] = {
     "ChannelsLast-maxpoolgrad_rows": Sample(ChannelsLast(MaxPoolGrad(**POOL)), (IMAGES, POOLED)),
+    "ChannelsLast-maxpoolrelugrad_rows": Sample(ChannelsLast(MaxPoolReluGrad(MaxPoolGrad(**POOL))), (IMAGES, POOLED)),
     "ChannelsLast-averagepoolgrad_rows": Sample(ChannelsLast(AveragePoolGrad(**POOL, shape=(9, 7))), (POOLED,)),
     "ConvTranspose-convtranspose_implicit": Sample(TRANSPOSED, (FIRST, WEIGHTS)),
     "ChannelsLast-convtranspose_implicit": Sample(ChannelsLast(TRANSPOSED), (IMAGES, WEIGHTS)),

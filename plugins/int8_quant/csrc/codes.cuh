@@ -4,6 +4,7 @@
 #pragma once
 
 #include "copying.cuh"
+#include "division.cuh"
 #include "tile.cuh"
 
 namespace int8_quant {
@@ -27,13 +28,11 @@ __host__ __device__ inline bool gives_codes(const Gemm &g, unsigned blocks) {
 // What turns sums into codes, the same for a whole tensor.
 class Coder {
   public:
-    __device__ __forceinline__ Coder(const Gemm &g, const Target &t) {
+    __device__ __forceinline__ Coder(const Gemm &g, const Target &t) : by_(t.y_scale) {
         const EpilogueParams &p = g.e.p;
-        y_scale_ = t.y_scale, addend_scale_ = t.addend_scale;
-        inverse_ = __fdiv_rn(1.0f, t.y_scale);
+        addend_scale_ = t.addend_scale;
         zero_point_ = t.zero_point;
         divides_ = t.y_scale != 1.0f;
-        slowly_ = !(t.y_scale >= 0x1p-60f && t.y_scale <= 0x1p60f);  // where the inverse or a rest may be subnormal
         const bool is_signed = p.addend_type == kInt8;
         flip_ = is_signed ? 0x8080u : 0u;
         shift_ = 8388608.0f + (is_signed ? 128.0f : 0.0f) + t.addend_point;
@@ -42,9 +41,9 @@ class Coder {
         const float last = p.activation == kClip ? p.beta : INFINITY;
         // Clamped to codes before the division, not after it: the ends are whole numbers times the scale, which the
         // quotient rounded to a whole number is again.
-        const float low = __fmul_rn(t.low, y_scale_), high = __fmul_rn(t.high, y_scale_);
-        low_ = slowly_ ? first : fminf(fmaxf(first, low), high);
-        high_ = slowly_ ? last : fminf(fmaxf(last, low), high);
+        const float low = __fmul_rn(t.low, t.y_scale), high = __fmul_rn(t.high, t.y_scale);
+        low_ = by_.exact ? fminf(fmaxf(first, low), high) : first;
+        high_ = by_.exact ? fminf(fmaxf(last, low), high) : last;
     }
 
     // Codes as the flip has them, all of which are positive: 2^23 + x, for an x of 23 bits, has the bits of x at its end.
@@ -58,30 +57,21 @@ class Coder {
     // The low byte is the code; halves to even, see code_of.
     __device__ __forceinline__ int code(float real) const {
         float clamped = fminf(fmaxf(real == real ? real : 0.0f, low_), high_);
-        if (divides_) clamped = slowly_ ? slow_quotient(clamped, y_scale_, lowest_) : quotient(clamped);
+        if (divides_) clamped = by_.exact ? by_.quotient(clamped) : slow_quotient(clamped, by_.value, lowest_);
         return __float_as_int(__fadd_rn(clamped, 12582912.0f)) + zero_point_;
     }
 
   private:
-    // real / y_scale as the division rounds it. With the inverse rounded to nearest, one correction brings a quotient
-    // within one unit of its last place, and the next one gives the nearest number (P. Markstein, "Computation of
-    // elementary functions on the IBM RISC System/6000 processor", 1990), where nothing is subnormal; what is, is far
-    // below one half.
-    __device__ __forceinline__ float quotient(float real) const {
-        const float first = __fmul_rn(real, inverse_);
-        const float second = __fmaf_rn(__fmaf_rn(-first, y_scale_, real), inverse_, first);
-        return __fmaf_rn(__fmaf_rn(-second, y_scale_, real), inverse_, second);
-    }
-
     static __device__ __noinline__ float slow_quotient(float real, float y_scale, float lowest) {
         const float found = __fdiv_rn(real, y_scale);
         return fminf(fmaxf(found == found ? found : 0.0f, lowest), lowest + 255.0f);
     }
 
-    float y_scale_, inverse_, addend_scale_, shift_, low_, high_, lowest_;
+    Divisor by_;
+    float addend_scale_, shift_, low_, high_, lowest_;
     unsigned flip_;
     int zero_point_;
-    bool divides_, slowly_;
+    bool divides_;
 };
 
 #if INT8_ASYNC_COPIES

@@ -49,6 +49,7 @@ __device__ __forceinline__ void wait_for_copies() {
 template <int kRows, int kDepth, int kThreads, bool kImages>
 class RowCopies {
     static constexpr int kChunks = kDepth / 16, kStep = kThreads / kChunks, kEach = (kRows + kStep - 1) / kStep;
+    static constexpr int kAbsent = -1;
 
   public:
     // first: of the rows in a; limit: rows that there are. begin: byte of the depth where the block starts.
@@ -56,7 +57,9 @@ class RowCopies {
                                          int limit, int begin, int point, int thread)
         : a_(a), chunk_(thread % kChunks), row_(thread / kChunks), at_(begin + chunk_ * 16), fill_(point * 0x01010101) {
         for (int i = 0; i < kEach; i++) {
-            const int wanted = first + row_ + i * kStep, row = wanted < limit ? wanted : limit - 1;
+            const int row = first + row_ + i * kStep;
+            from_[i] = kAbsent;  // zeros: were the last row read instead, all blocks would wait for one line of L2
+            if (row >= limit) continue;
             if (!kImages) {
                 from_[i] = row * int(row_bytes);
                 continue;
@@ -75,10 +78,11 @@ class RowCopies {
         const bool inside = at_ < int(s.depth);
         for (int i = 0; i < kEach; i++) {
             if (kRows % kStep != 0 && row_ + i * kStep >= kRows) continue;
+            const bool take = inside && from_[i] != kAbsent;
             if (kImages) {
-                copy_window(s, stage, i, inside);
+                copy_window(s, stage, i, take);
             } else {
-                copy(stage, i, inside ? from_[i] + at_ : 0, inside);
+                copy(stage, i, take ? from_[i] + at_ : 0, take);
             }
         }
         at_ += kDepth;
@@ -108,12 +112,12 @@ class RowCopies {
         across_ = (tap - down * int(s.kernel_width)) * int(s.dilation_x);
     }
 
-    __device__ __forceinline__ void copy_window(const Sizes &s, std::int8_t *stage, int i, bool inside) {
+    __device__ __forceinline__ void copy_window(const Sizes &s, std::int8_t *stage, int i, bool take) {
         const int y = y_[i] + down_, x = x_[i] + across_;
         const bool in_image = unsigned(y) < unsigned(s.height) && unsigned(x) < unsigned(s.width);
         const int pixel = y * int(s.width) + x;
-        if (in_image || !inside) {
-            copy(stage, i, inside ? from_[i] + pixel * int(s.pixel) + channel_ : 0, inside);
+        if (in_image || !take) {
+            copy(stage, i, take ? from_[i] + pixel * int(s.pixel) + channel_ : 0, take);
         } else {
             put(stage, i, make_int4(fill_, fill_, fill_, fill_));  // the padding counts as the zero point
         }
@@ -136,9 +140,9 @@ class RowCopies {
     }
 
     const std::int8_t *a_;
-    int from_[kEach];  // bytes from there; whoever launches sees to it that 31 bits are enough
+    int from_[kEach];  // bytes from there, or kAbsent; whoever launches sees to it that 31 bits are enough
     int chunk_, row_, at_, fill_;
-    int y_[kImages ? kEach : 1], x_[kImages ? kEach : 1], channel_ = 0, down_ = 0, across_ = 0;
+    int y_[kImages ? kEach : 1] = {}, x_[kImages ? kEach : 1] = {}, channel_ = 0, down_ = 0, across_ = 0;
 #if !INT8_ASYNC_COPIES
     int4 held_[kEach];
 #endif

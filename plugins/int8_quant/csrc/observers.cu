@@ -23,7 +23,7 @@ __device__ __forceinline__ void join(float *low, float *high, int thread) {
     }
 }
 
-// Each block's range goes to parts[block]; called again with one block for the range of parts.
+// Each block's range goes to parts[block]; called again with one block for the range of parts, a stride apart.
 __global__ void find_range(std::int64_t count, const float *lows, const float *highs, std::int64_t stride, float *to) {
     INT8_SHARED(shared);
     auto *low = reinterpret_cast<float *>(shared), *high = low + kThreads;
@@ -31,8 +31,14 @@ __global__ void find_range(std::int64_t count, const float *lows, const float *h
     let_next_begin();
     const int thread = threadIdx.x;
     float least = lows[0], most = highs[0];
-    const std::int64_t step = std::int64_t(gridDim.x) * kThreads;
-    for (std::int64_t i = std::int64_t(blockIdx.x) * kThreads + thread; i < count; i += step) {
+    const std::int64_t step = std::int64_t(gridDim.x) * kThreads, first = std::int64_t(blockIdx.x) * kThreads + thread;
+    const std::int64_t fours = stride == 1 ? count / 4 : 0;
+    for (std::int64_t i = first; i < fours; i += step) {
+        const float4 four = reinterpret_cast<const float4 *>(lows)[i];
+        least = minimum(minimum(least, four.x), minimum(four.y, minimum(four.z, four.w)));
+        most = maximum(maximum(most, four.x), maximum(four.y, maximum(four.z, four.w)));
+    }
+    for (std::int64_t i = 4 * fours + first; i < count; i += step) {
         least = minimum(least, lows[i * stride]);
         most = maximum(most, highs[i * stride]);
     }

@@ -10,11 +10,12 @@
 namespace int8_quant {
 
 // b[g][n][k] = w[g * group + n * column + tap * tap_step + channel * channel_step + across * across_step], where
-// k = (tap * padded) + channel + across * channels: taps of a row of a window that lie side by side are `across`.
+// k = (tap * padded) + channel + across * channels: taps of a row of a window that lie side by side are `across`. It is
+// written to (g * columns + n) * line_step + k / 4 * word_step + k % 4.
 struct WeightParams {
     std::int64_t groups, columns, taps, across, channels, padded, b_row;
     std::int64_t group, column, tap_step, across_step, channel_step;
-    std::int64_t is_unsigned, point_each, column_group;
+    std::int64_t is_unsigned, point_each, column_group, line_step, word_step;
     std::int64_t w_at, point_at, b_at, sums_at;
 };
 
@@ -36,7 +37,7 @@ __global__ void pack_weights(const WeightParams p, const std::int8_t *w, const s
             const std::int64_t at = group * p.group + column * p.column + tap * p.tap_step + across * p.across_step;
             value = byte_at(w, at + channel * p.channel_step, p.is_unsigned) - flip;
         }
-        b[line * p.b_row + k] = static_cast<std::int8_t>(value);
+        b[line * p.line_step + k / 4 * p.word_step + k % 4] = static_cast<std::int8_t>(value);
         sum += static_cast<unsigned>(value);
     }
     parts[threadIdx.x] = static_cast<int>(sum);
@@ -72,6 +73,17 @@ __device__ __forceinline__ int4 read_across_words(const std::int8_t *from) {
                      int(__funnelshift_r(had[2], had[3], shift)), int(__funnelshift_r(had[3], had[4], shift)));
 }
 
+// The first `count` of sixteen bytes, with zeros behind.
+__device__ __forceinline__ int4 first_bytes(const int4 &bytes, int count) {
+    int words[4] = {bytes.x, bytes.y, bytes.z, bytes.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const int left = count - 4 * i;
+        words[i] = left >= 4 ? words[i] : left <= 0 ? 0 : words[i] & ((1 << (8 * left)) - 1);
+    }
+    return make_int4(words[0], words[1], words[2], words[3]);
+}
+
 // Sixteen bytes for each thread: at once where they lie so and no padding is among them, else one after the other, for
 // which it divides once, and then counts taps and channels. What lies behind the last tap is multiplied by zeros.
 __global__ void pack_windows(const __grid_constant__ WindowParams p, const std::int8_t *x, const std::int8_t *points,
@@ -83,18 +95,26 @@ __global__ void pack_windows(const __grid_constant__ WindowParams p, const std::
     const int height = int(p.height), width = int(p.width), kernel_width = int(p.kernel_width);
     const bool in_rows = p.channel_step == 1 && p.pixel_step == channels && padded == channels && p.dilation_x == 1 &&
                          kernel_width == taps;
-    const std::int64_t count = p.groups * p.rows * each;
+    // Whole pixels, one after the other.
+    const bool in_order = p.channel_step == 1 && taps == 1 && p.stride_y == 1 && p.stride_x == 1 && p.pad_y == 0 &&
+                          p.pad_x == 0 && p.out_width == p.width && p.positions == p.height * p.width;
+    const std::int64_t count = p.groups * p.rows * each, end = p.rows / p.positions * p.image_step;
     for (std::int64_t i = std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
          i += std::int64_t(gridDim.x) * blockDim.x) {
-        const std::int64_t line = i / each, group = line / p.rows;
-        const unsigned row = unsigned(line - group * p.rows), image = row / unsigned(p.positions);
+        const unsigned line = unsigned(i) / unsigned(each), group = line / unsigned(p.rows);
+        const unsigned row = line - group * unsigned(p.rows), image = row / unsigned(p.positions);
         const unsigned position = row - image * unsigned(p.positions), out_y = position / unsigned(p.out_width);
-        const int out_x = int(position - out_y * unsigned(p.out_width)), k = int(i - line * each) * 16;
+        const int out_x = int(position - out_y * unsigned(p.out_width)), k = int(i - std::int64_t(line) * each) * 16;
         int tap = k / padded, channel = k - tap * padded;
         const int down = tap / kernel_width;
         int across = tap - down * kernel_width, y = int(out_y) * int(p.stride_y) - int(p.pad_y) + down * int(p.dilation_y);
         const int left = out_x * int(p.stride_x) - int(p.pad_x);
         const std::int8_t *from = x + group * p.group_step + image * p.image_step;
+        const std::int8_t *first = from + y * p.row_step + left * p.pixel_step + k;
+        if (in_order && first - x + 20 <= end) {
+            *reinterpret_cast<int4 *>(to + i * 16) = first_bytes(read_across_words(first), channels - k);
+            continue;
+        }
         const int begin = left * channels + k;
         if (in_rows && unsigned(y) < unsigned(height) && left >= 0 && begin + 20 <= width * channels) {
             *reinterpret_cast<int4 *>(to + i * 16) = read_across_words(from + y * p.row_step + begin);

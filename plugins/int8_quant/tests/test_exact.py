@@ -105,6 +105,15 @@ def test_longer_sums_are_refused_by_name(op: Int8Linear) -> None:
         builder.apply(op, x, w, builder.input("s", "float32", ()), names=["fc"])
 
 
+@pytest.mark.parametrize("y_scale", [1.0, 0.5])
+def test_a_clamp_whose_ends_are_exchanged_gives_the_upper_one(y_scale: float) -> None:
+    """As Clip does; where the scale is 1, codes are clamped, not numbers."""
+    a, one = np.arange(-9, 10, dtype=np.int8)[:, None], np.full((1, 1), 1, np.int8)
+    y = np.float32(y_scale)[()], np.int8(5)[()]
+    got = run(Int8MatMul(Clip(2.0, -1.0)), a, one, np.float32(1)[()], *(None,) * 6, *y)
+    np.testing.assert_array_equal(got, np.full((19, 1), -1 / y_scale + 5, np.int8))
+
+
 def test_ties_round_to_even() -> None:
     a = np.arange(-9, 10, dtype=np.int8)[:, None]
     one, half = np.full((1, 1), 1, np.int8), np.float32(0.5)[()]

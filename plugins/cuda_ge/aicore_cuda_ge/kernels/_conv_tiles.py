@@ -61,6 +61,8 @@ _ROUND_SECONDS = 1.2e-6
 """Before the first product of a round of blocks: the first stages arrive."""
 _RESULT_SECONDS = 0.21e-9
 """To scale, add, activate and write one result, for a multiprocessor."""
+_GATHER_SECONDS = 0.8e-6
+"""Of a tile of images whose channels are no fours: to find where its windows begin."""
 _JOIN_SECONDS = 0.44e-6
 """Two barriers of a cluster."""
 _JOIN_BYTES_EACH_SECOND = 57e9
@@ -116,6 +118,8 @@ def seconds(problem: Problem, tile: Tile, split: int) -> float:
         work += rest * one / min(tile.full, rest * tile.alone)
     results = busiest * tile.rows * tile.columns
     overheads = (rounds + bool(rest)) * _ROUND_SECONDS + results * _RESULT_SECONDS
+    if problem.channels % 4:
+        overheads += busiest * _GATHER_SECONDS
     if split > 1:
         overheads += _JOIN_SECONDS + 4 * results / _JOIN_BYTES_EACH_SECOND
     return LAUNCH_SECONDS + overheads + max(work, problem.nbytes / _COLD_BYTES_EACH_SECOND)

@@ -38,8 +38,10 @@ _RATES = {"float32": 0.42, "tf32": 1.5, "float16": 6.0, "bfloat16": 6.0}
 """Of the float32 arithmetic of the GPU, by large convolutions of channels-last images."""
 _ODD_SHARE = 0.67
 """Of that rate, where channels are no multiple of 16 bytes."""
-_GROUP_MAPS = 32
-"""A group of fewer maps takes as long."""
+_LEAST_MAPS = 32
+"""Fewer maps take as long."""
+_GROUP_MAPS, _GROUP_SECONDS = 64, 0.6e-6
+"""Of several groups of several channels each: how many maps are computed at a time, and what it takes besides."""
 _DEPTH_SECONDS = {"float32": 30e-9, "tf32": 6e-9, "float16": 6e-9, "bfloat16": 6e-9}
 """Of a block for each place of the depth, which the library does not divide: what small images take."""
 _APART_SECONDS, _APART_RATE = 45e-6, 0.5
@@ -170,7 +172,7 @@ def workspace(tf32: bool, op: Op, *types: TensorType | None, algorithm: str) -> 
 def estimate(tf32: bool, op: Op, *types: TensorType | None, algorithm: str = "precomputed") -> float:
     """Arithmetic at the rate that large convolutions reach, or the way along the depth, and passes over images.
 
-    Fitted to 23 problems of one image and 9 of 32 on an H200.
+    Fitted to 23 problems of one image and 9 of 32 on an H200, and to 18 of several groups.
     """
     problem, way = problem_of(op, *types), _way(algorithm, tf32)
     kind = "tf32" if tf32 else problem.dtype
@@ -184,8 +186,11 @@ def estimate(tf32: bool, op: Op, *types: TensorType | None, algorithm: str = "pr
         return _APART_SECONDS + 4 * LAUNCH_SECONDS + products + 2 * (results + moved) / BYTES_EACH_SECOND
     odd = problem.channels * item_bytes(problem.dtype) % 16 != 0
     rate = _RATES[kind] * peak * (_ODD_SHARE if odd else 1.0)
-    maps = problem.groups * max(problem.maps, _GROUP_MAPS)
-    arithmetic = 2 * problem.rows * maps * problem.depth / rate
+    maps, apart = problem.groups * max(problem.maps, _LEAST_MAPS), 0.0
+    if problem.groups > 1 and problem.channels > 1:
+        maps = problem.groups * -(-problem.maps // _GROUP_MAPS) * _GROUP_MAPS
+        apart = problem.groups * _GROUP_SECONDS
+    arithmetic = 2 * problem.rows * maps * problem.depth / rate + apart
     work = max(arithmetic, problem.depth * _DEPTH_SECONDS[kind], moved / BYTES_EACH_SECOND)
     after = problem.activation != IDENTITY
     return _OVERHEAD_SECONDS[kind] + work + (LAUNCH_SECONDS + results / BYTES_EACH_SECOND if after else 0.0)

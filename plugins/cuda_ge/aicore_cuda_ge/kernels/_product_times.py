@@ -165,7 +165,8 @@ def rows_seconds(product: Product, share: int) -> float:
     blocks = product.entries * -(-product.columns // 32) * share
     if not blocks:
         return 0.0
-    each = -(-product.inner // (share * 128)) * (_TURN_SECONDS + (product.rows - 1) * _TURN_SECONDS_EACH_ROW)
+    passes = -(-product.inner // (share * 128)) if product.inner > 128 else product.inner / 128
+    each = passes * (_TURN_SECONDS + (product.rows - 1) * _TURN_SECONDS_EACH_ROW)
     turns = each * max(1.0, blocks / (_ROW_BLOCKS * machine().multiprocessors))
     joins = _SHARE_SECONDS * math.log2(share) if machine().clusters else 0.0
     read = (1 if product.b_is_wide else 2) * _moved(product) / (0.85 * BYTES_EACH_SECOND)

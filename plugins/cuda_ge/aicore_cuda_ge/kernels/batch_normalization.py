@@ -1,6 +1,6 @@
-"""Batch normalisation in training, and its gradient, by graph_executor/kernels/batch_norm.cu: sums, then a pass.
+"""Batch normalisation in training, with a Relu or without, and its gradient, by graph_executor/kernels/batch_norm.cu.
 
-passes: float32, channels second or last, of at least one pixel.
+passes: sums, then a pass; float32, channels second or last, of at least one pixel.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 from aicore.ir import Op, TensorType
 from aicore.kernels import Kernel, kernel
+from aicore.ops.fused_normalization import BatchNormalizationAct
 from aicore.ops.layout import ChannelsLast
 from aicore.ops.normalization import BatchNormalization
 from aicore.ops.normalization_grad import BatchNormalizationGrad
@@ -91,8 +92,16 @@ def _reason(op: Op, *types: TensorType | None) -> str | None:
     return f"takes at most {_MOST_CHANNELS} channels" if batch.channels > _MOST_CHANNELS else None
 
 
-def supports(op: Op, *types: TensorType | None) -> str | None:
+def _normalization(op: Op) -> Op:
+    """Without what is around it."""
     inner = op.inner if isinstance(op, ChannelsLast) else op
+    if isinstance(inner, BatchNormalizationAct):
+        return BatchNormalization(inner.epsilon, inner.momentum, training_mode=1, statistics=True)
+    return inner
+
+
+def supports(op: Op, *types: TensorType | None) -> str | None:
+    inner = _normalization(op)
     if isinstance(inner, BatchNormalization) and not inner.training_mode:
         return "normalises with the statistics of the batch only"
     return _reason(op, *types)
@@ -103,7 +112,8 @@ def workspace(op: Op, x: TensorType, *others: TensorType | None) -> int:
 
 
 def bind(op: Op, types: Types, constants: Sequence[Any]) -> tuple[Call, ...]:
-    inner: Any = op.inner if isinstance(op, ChannelsLast) else op
+    inner: Any = _normalization(op)
+    cuts = isinstance(op.inner if isinstance(op, ChannelsLast) else op, BatchNormalizationAct)
     batch, results = _batch(op, types[0]), inner.n_outputs()
     params, at = batch.params(inner.epsilon, inner.momentum), len(types) + results
     statistics = (8, 9) if inner.statistics else (-1, -1)
@@ -111,7 +121,7 @@ def bind(op: Op, types: Types, constants: Sequence[Any]) -> tuple[Call, ...]:
     return (
         compiled("batch_moments", params, pick=(0, at)),
         *joins,
-        compiled("batch_train", (*params, batch.splits * batch.joins), pick=(*range(8), *statistics, at)),
+        compiled("batch_train", (*params, batch.splits * batch.joins, cuts), pick=(*range(8), *statistics, at)),
     )
 
 
@@ -150,6 +160,6 @@ def _made(op: type[Op], wraps: type[Op] | None) -> Kernel:
 
 KERNELS: tuple[Kernel, ...] = tuple(
     _made(op, wraps)
-    for held in (BatchNormalization, BatchNormalizationGrad)
+    for held in (BatchNormalization, BatchNormalizationAct, BatchNormalizationGrad)
     for op, wraps in ((held, None), (ChannelsLast, held))
 )

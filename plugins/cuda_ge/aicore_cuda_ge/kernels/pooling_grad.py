@@ -1,4 +1,4 @@
-"""Gradients of pools by the kernels of graph_executor/pooling/gradient.cuh.
+"""Gradients of pools, and of a Relu in front of a maximum, by the kernels of graph_executor/pooling/gradient.cuh.
 
 rows: four channels of channels-last images a thread. direct: one thread for each element, for everything else.
 """
@@ -11,6 +11,7 @@ from typing import Any
 
 from aicore.ir import Op, TensorType
 from aicore.kernels import Kernel, kernel
+from aicore.ops.fused_gradients import MaxPoolReluGrad
 from aicore.ops.layout import ChannelsLast
 from aicore.ops.pooling import AveragePool, MaxPool
 from aicore.ops.pooling_grad import AveragePoolGrad, MaxPoolGrad
@@ -28,10 +29,16 @@ _DIRECT_TAPS = 2e11
 """Elements that the direct kernel compares each second, in all."""
 
 
+def _pool(op: Op) -> Op:
+    """The gradient of a pool without what is around it."""
+    inner = op.inner if isinstance(op, ChannelsLast) else op
+    return inner.pool if isinstance(inner, MaxPoolReluGrad) else inner
+
+
 @lru_cache(maxsize=4096)
 def gradient_of(op: Op, first: TensorType) -> Problem:
     """The pool whose gradient it is. first: of the operand, x of MaxPoolGrad and dy of AveragePoolGrad."""
-    last, inner = isinstance(op, ChannelsLast), op.inner if isinstance(op, ChannelsLast) else op
+    last, inner = isinstance(op, ChannelsLast), _pool(op)
     shared: dict[str, Any] = {
         name: getattr(inner, name) for name in ("auto_pad", "ceil_mode", "dilations", "kernel_shape", "pads", "strides")
     }
@@ -48,7 +55,7 @@ def gradient_of(op: Op, first: TensorType) -> Problem:
 def reason_against(op: Op, first: TensorType, second: TensorType | None = None) -> str | None:
     if not first.is_static or (second is not None and not second.is_static):
         return "takes operands of known sizes"
-    inner = op.inner if isinstance(op, ChannelsLast) else op
+    inner = _pool(op)
     if isinstance(inner, AveragePoolGrad) and inner.shape is None:
         return "takes a shape that is known before the run"
     if len(first.static_shape) - 2 > _AXES:
@@ -82,7 +89,7 @@ def _bind(name: str, op: Op, types: Types) -> Compiled:
     assert first is not None  # infer() refused the op otherwise
     inner = op.inner if isinstance(op, ChannelsLast) else op
     pick = (-1, 0, len(types)) if isinstance(inner, AveragePoolGrad) else (0, 1, 2)
-    return compiled(name, gradient_of(op, first).params, pick=pick)
+    return compiled(name, (*gradient_of(op, first).params, isinstance(inner, MaxPoolReluGrad)), pick=pick)
 
 
 def direct_estimate(op: Op, first: TensorType, second: TensorType | None = None) -> float:
@@ -113,7 +120,8 @@ def _made(op: type[Op], wraps: type[Op] | None, is_fast: bool) -> Kernel:
     return made(run_from_plan)
 
 
+_OPS: tuple[type[Op], ...] = (MaxPoolGrad, MaxPoolReluGrad, AveragePoolGrad)
 KERNELS: tuple[Kernel, ...] = (
-    *(_made(op, None, is_fast=False) for op in (MaxPoolGrad, AveragePoolGrad)),
-    *(_made(ChannelsLast, op, is_fast) for op in (MaxPoolGrad, AveragePoolGrad) for is_fast in (False, True)),
+    *(_made(op, None, is_fast=False) for op in _OPS),
+    *(_made(ChannelsLast, op, is_fast) for op in _OPS for is_fast in (False, True)),
 )

@@ -1,12 +1,14 @@
 """Reductions, and the place of the extreme, by graph_executor/reduce.
 
-rows: over one group of neighbouring axes. apart: over others, which are brought side by side before.
+rows: over one group of neighbouring axes. pair: over two such groups, the second one first.
+apart: over others, which are brought side by side before.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import astuple, dataclass
 from typing import Any
 
 from aicore.ir import Op, TensorType
@@ -57,6 +59,8 @@ _HOW: dict[type[Op], tuple[str, int]] = {
 }
 
 apart_seconds = seconds_of(bytes_per_second=1.2e12, launch_seconds=2.6e-6)
+_LEFT_BYTES_EACH_SECOND = 1e12
+"""Of what the first of two groups leaves, which few blocks read."""
 
 _BLOCKS_EACH_MULTIPROCESSOR = 8
 _MOST_SPLITS = 256
@@ -76,6 +80,26 @@ def middle(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, int, int] | 
     if between:
         return None
     return math.prod(shape[:first]), math.prod(shape[first : last + 1]), math.prod(shape[last + 1 :])
+
+
+def pair(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, int, int, int] | None:
+    """The shape as (outer, kept, length, inner), of which outer and length are reduced; None for other patterns."""
+    sizes: list[int] = []
+    was_reduced = None
+    for axis, size in enumerate(shape):
+        if size == 1:
+            continue
+        if (axis in axes) == was_reduced:
+            sizes[-1] *= size
+        else:
+            sizes.append(size)
+            was_reduced = axis in axes
+    leading = next((axis for axis, size in enumerate(shape) if size != 1), 0)
+    kept_first = leading not in axes
+    if kept_first or len(sizes) not in (3, 4):
+        return None
+    outer, kept, length, *inner = sizes
+    return outer, kept, length, math.prod(inner)
 
 
 def splits_of(sizes: tuple[int, int, int], itemsize: int) -> int:
@@ -132,6 +156,61 @@ def _bind(op: Any, types: Types, constants: Sequence[Any]) -> Call:
     return compiled(f"{name}_{x.dtype}", (*_sizes(op, x), _splits(op, x), after), pick=(0, out, out + 1))
 
 
+@dataclass(frozen=True)
+class _Pair:
+    """The struct PairParams without `after`."""
+
+    outer: int
+    kept: int
+    length: int
+    inner: int
+    splits: int
+    later_splits: int
+
+    @classmethod
+    def of(cls, op: Any, x: TensorType) -> _Pair:
+        found = pair(x.static_shape, _reduced(op, x.static_shape))
+        assert found is not None  # supports saw to it
+        outer, kept, length, inner = found
+        splits = splits_of((outer * kept, length, inner), _itemsize(x.dtype))
+        later = splits_of((1, splits * outer, kept * inner), max(4, _itemsize(x.dtype)))
+        return cls(*found, splits, later)
+
+    @property
+    def partial(self) -> int:
+        """Numbers in the workspace."""
+        left = self.splits * self.outer + (self.later_splits if self.later_splits > 1 else 0)
+        return left * self.kept * self.inner
+
+
+def _pair_supports(op: Any, x: TensorType, axes: TensorType | None = None) -> str | None:
+    if axes is not None:
+        return "needs axes that are known before the run"
+    if not x.is_static:
+        return "needs shapes that are known in numbers"
+    found = pair(x.static_shape, _reduced(op, x.static_shape))
+    return "reduces two groups of axes, the first one in front" if found is None else None
+
+
+def _pair_workspace(op: Any, x: TensorType, axes: TensorType | None = None) -> int:
+    return _Pair.of(op, x).partial * max(4, _itemsize(x.dtype))
+
+
+def _pair_bind(op: Any, types: Types, constants: Sequence[Any]) -> Call:
+    x, out = types[0], len(types)
+    assert x is not None  # it is required
+    name, after = _HOW[type(op)]
+    params = (*astuple(_Pair.of(op, x)), after)
+    return compiled(f"{name.replace('reduce', 'reduce_pair')}_{x.dtype}", params, pick=(0, out, out + 1))
+
+
+def _pair_estimate(op: Any, x: TensorType, axes: TensorType | None = None) -> float:
+    """As `rows`, and another launch or two on what is left."""
+    found = _Pair.of(op, x)
+    left = 2 * found.partial * max(4, _itemsize(x.dtype)) / _LEFT_BYTES_EACH_SECOND
+    return row_seconds(op, x) + (2 if found.later_splits > 1 else 1) * 1.3e-6 + left
+
+
 def _apart_supports(op: Any, x: TensorType, axes: TensorType | None = None) -> str | None:
     if axes is not None:
         return "needs axes that are known before the run"
@@ -177,6 +256,19 @@ KERNELS: tuple[Kernel, ...] = (
             workspace=_workspace,
             bind=_bind,
             estimate=row_seconds,
+        )(run_from_plan)
+        for op in _HOW
+    ),
+    *(
+        kernel(
+            op,
+            device="cuda",
+            variant="pair",
+            dtypes=FLOATS,
+            supports=_pair_supports,
+            workspace=_pair_workspace,
+            bind=_pair_bind,
+            estimate=_pair_estimate,
         )(run_from_plan)
         for op in _HOW
     ),

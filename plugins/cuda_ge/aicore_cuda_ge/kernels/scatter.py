@@ -1,4 +1,7 @@
-"""ScatterElements and ScatterND without a reduction: graph_executor/kernels/scatter.cu."""
+"""ScatterElements and ScatterND by graph_executor/kernels/scatter.cu.
+
+claims: without a reduction. sums: a ScatterND that adds, such as the gradient of rows that were gathered.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +23,27 @@ _LARGEST = 2**31 - 1
 _INDICES, _UPDATES = 1, 2
 _OUTSIDE = "index {value} is out of range"
 seconds = seconds_of(bytes_per_second=1.2e12, launch_seconds=4.4e-6)
+_SUMS: dict[str, int] = {"float32": 0, "float64": 1, "int32": 2, "int64": 3, "uint32": 2, "uint64": 3}
+"""The enum SumType; integers wrap, whether they are signed or not."""
+_WARP, _MOST_LANES = 32, 128
+_TARGETS_EACH_SECOND, _TARGETS_SECONDS = 3e12, 1.5e-9
+"""That threads which look for their updates compare, in all; and how long a warp alone takes for one."""
 
 
 def supports(op: Any, *types: TensorType | None) -> str | None:
     if op.reduction != "none":
         return f"has no reduction; this is {op.reduction}"
+    return _reason_against_sizes(*types)
+
+
+def sums_reason(op: ScatterND, *types: TensorType | None) -> str | None:
+    if op.reduction != "add":
+        return f"adds; the reduction is {op.reduction}"
+    dtype = _of(types, 0).dtype
+    return _reason_against_sizes(*types) if dtype in _SUMS else f"does not add {dtype}"
+
+
+def _reason_against_sizes(*types: TensorType | None) -> str | None:
     if reason := need_static(*types) or need_words(_of(types, 0).dtype):
         return reason
     x, updates = shape_of(types[0]), shape_of(types[_UPDATES])
@@ -52,6 +71,44 @@ def bind(op: Any, types: Types, constants: Sequence[Any]) -> tuple[Call, ...]:
     claim = compiled("scatter_claim", params, pick=(_INDICES, out + 1), reports=_OUTSIDE)
     write = compiled("scatter_write", params, pick=(_INDICES, _UPDATES, out, out + 1), reports=_OUTSIDE)
     return copy, clear, claim, write
+
+
+def sums_workspace(op: ScatterND, *types: TensorType | None) -> int:
+    """Bytes: an int32 for each update, the slice that it is for, and one for each slice, how many it has."""
+    slices, _, updates = _slices(types)
+    return 4 * (slices + updates)
+
+
+def bind_sums(op: ScatterND, types: Types, constants: Sequence[Any]) -> tuple[Call, ...]:
+    """No updates; the slice of each of them; sums."""
+    slices, length, updates = _slices(types)
+    if not slices * length:
+        return ()
+    x, indices, out = _of(types, 0), _of(types, _INDICES), len(types)
+    indexed = x.static_shape[: indices.static_shape[-1]]
+    places = (
+        *(_item(x), int(indices.dtype == "int64"), updates, len(indexed), 1),
+        *(*_filled(indexed, 1), *_filled(dense(indexed), 0), *_led((1,), 1), *_led((0,), 0)),
+    )
+    lanes = min(_MOST_LANES, max(_WARP, 1 << (length - 1).bit_length()))
+    clear = compiled("fill", (sums_workspace(op, *types), 0), pick=(out + 1,))
+    targets = compiled("scatter_targets", places, pick=(_INDICES, out + 1), reports=_OUTSIDE)
+    sums = compiled("scatter_sums", (*places, length, slices, lanes, _SUMS[x.dtype]), pick=(0, _UPDATES, out, out + 1))
+    return clear, targets, sums
+
+
+def sums_seconds(op: ScatterND, *types: TensorType | None) -> float:
+    """Slices that have updates look through all of them, a warp for 32 elements."""
+    slices, length, updates = _slices(types)
+    warps = min(slices, updates) * -(-length // _WARP)
+    return seconds(op, *types) + max(warps * updates / _TARGETS_EACH_SECOND, updates * _TARGETS_SECONDS)
+
+
+def _slices(types: Types) -> tuple[int, int, int]:
+    """How many slices x has, elements of one, and updates of slices."""
+    x, indices = shape_of(types[0]), shape_of(types[_INDICES])
+    depth = indices[-1]
+    return math.prod(x[:depth]), math.prod(x[depth:]), math.prod(indices[:-1])
 
 
 def _params(op: Any, types: Types) -> tuple[int, ...]:
@@ -102,4 +159,13 @@ def _made(op: type[Op]) -> Kernel:
     return made(run_from_plan)
 
 
-KERNELS: tuple[Kernel, ...] = (_made(ScatterElements), _made(ScatterND))
+_sums = kernel(
+    ScatterND,
+    device="cuda",
+    variant="sums",
+    supports=sums_reason,
+    workspace=sums_workspace,
+    bind=bind_sums,
+    estimate=sums_seconds,
+)(run_from_plan)
+KERNELS: tuple[Kernel, ...] = (_made(ScatterElements), _made(ScatterND), _sums)

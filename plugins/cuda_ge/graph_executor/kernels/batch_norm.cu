@@ -176,20 +176,60 @@ __device__ __forceinline__ void join_moments(const L &on, float count, float *sh
     for (int e = 0; e < L::WIDTH; e++) squares[e] = off[e];
 }
 
-// Moments of all pixels from those of the splits.
+constexpr int kSplitsAhead = 4;
+
+// Two numbers of each channel that a split left.
+template <int WIDTH> struct Split {
+    Numbers<WIDTH> first, second;
+    bool exists;
+    float count;  // of its pixels, where that was asked for
+};
+
+// The next splits of this thread from `from` on, all of them asked for before any is there.
+template <class L>
+__device__ __forceinline__ void read_splits(const L &on, const BatchNorm &p, const float *partial, std::int64_t from,
+                                            Split<L::WIDTH> (&to)[kSplitsAhead]) {
+#pragma unroll
+    for (int i = 0; i < kSplitsAhead; i++) {
+        const std::int64_t split = from + i * on.parts;
+        to[i].exists = split < p.splits;
+        if (!to[i].exists) continue;
+        to[i].first = on.of_channels(partial + 2 * split * p.channels);
+        to[i].second = on.of_channels(partial + (2 * split + 1) * p.channels);
+    }
+}
+
+template <class L>
+__device__ __forceinline__ void read_moments(const L &on, const BatchNorm &p, const float *partial, std::int64_t from,
+                                             Split<L::WIDTH> (&to)[kSplitsAhead]) {
+    read_splits(on, p, partial, from, to);
+#pragma unroll
+    for (int i = 0; i < kSplitsAhead; i++) {
+        const std::int64_t split = from + i * on.parts;
+        if (!to[i].exists) continue;
+        to[i].count = static_cast<float>(begin_of<L>(p, split + 1, p.splits) - begin_of<L>(p, split, p.splits));
+    }
+}
+
+template <class L, class Take> __device__ __forceinline__ void take_moments(const Split<L::WIDTH> &of, Take take) {
+    if (!of.exists) return;
+#pragma unroll
+    for (int e = 0; e < L::WIDTH; e++)
+        if (counts<L>(e)) take(of.count, of.first.of, of.second.of, e);
+}
+
+// Moments of all pixels from those of the splits, which are read once where a thread can keep its own.
 template <class L>
 __device__ __forceinline__ void moments_of_splits(const L &on, const BatchNorm &p, const float *partial, float *shared,
                                                   float (&mean)[L::WIDTH], float (&squares)[L::WIDTH]) {
-    const std::int64_t channels = p.channels;
+    Split<L::WIDTH> splits[kSplitsAhead];
+    const bool keeps = p.splits <= static_cast<std::int64_t>(kSplitsAhead) * on.parts;
+    if (keeps) read_moments(on, p, partial, on.part, splits);
     join_moments(on, static_cast<float>(p.pixels), shared, mean, squares, [&](auto take) {
-        for (std::int64_t split = on.part; split < p.splits; split += on.parts) {
-            const float count =
-                static_cast<float>(begin_of<L>(p, split + 1, p.splits) - begin_of<L>(p, split, p.splits));
-            const auto means = on.of_channels(partial + 2 * split * channels);
-            const auto found = on.of_channels(partial + (2 * split + 1) * channels);
+        for (std::int64_t from = on.part; from < p.splits; from += kSplitsAhead * on.parts) {
+            if (!keeps) read_moments(on, p, partial, from, splits);
 #pragma unroll
-            for (int e = 0; e < L::WIDTH; e++)
-                if (counts<L>(e)) take(count, means.of, found.of, e);
+            for (int i = 0; i < kSplitsAhead; i++) take_moments<L>(splits[i], take);
         }
     });
 }
@@ -248,9 +288,11 @@ __global__ void __launch_bounds__(kThreads) joined_moments(const float *partial,
 struct Normalized {
     const float *x, *scale, *bias, *mean, *variance, *partial;
     float *y, *new_mean, *new_variance, *batch_mean, *inverse;
+    bool cuts;  // a Relu behind it
 };
 
-template <class L> __global__ void __launch_bounds__(kThreads) normalize(const Normalized t, const BatchNorm p) {
+// Three blocks of a multiprocessor at a time: what is kept of splits would leave room for two, too few for memory.
+template <class L> __global__ void __launch_bounds__(kThreads, 3) normalize(const Normalized t, const BatchNorm p) {
     constexpr int WIDTH = L::WIDTH;
     __shared__ float shared[L::kShared];
     let_next_begin();
@@ -282,7 +324,10 @@ template <class L> __global__ void __launch_bounds__(kThreads) normalize(const N
     each(on, p, blockIdx.y, p.blocks, load, [&](std::int64_t at, const Numbers<WIDTH> &numbers) {
         Numbers<WIDTH> result;
 #pragma unroll
-        for (int e = 0; e < WIDTH; e++) result.of[e] = fmaf(numbers.of[e] - mean[e], factor[e], bias.of[e]);
+        for (int e = 0; e < WIDTH; e++) {
+            const float y = fmaf(numbers.of[e] - mean[e], factor[e], bias.of[e]);
+            result.of[e] = t.cuts && y < 0.0f ? 0.0f : y;  // NaN stays
+        }
         *reinterpret_cast<Numbers<WIDTH> *>(t.y + at) = result;
     });
 }
@@ -322,14 +367,18 @@ __device__ __forceinline__ void sums_of_splits(const L &on, const BatchNorm &p, 
                                                float (&plain)[L::WIDTH], float (&weighted)[L::WIDTH]) {
 #pragma unroll
     for (int e = 0; e < L::WIDTH; e++) plain[e] = weighted[e] = 0.0f;
-    for (std::int64_t split = on.part; split < p.splits; split += on.parts) {
-        const auto one = on.of_channels(partial + 2 * split * p.channels);
-        const auto other = on.of_channels(partial + (2 * split + 1) * p.channels);
+    for (std::int64_t from = on.part; from < p.splits; from += kSplitsAhead * on.parts) {
+        Split<L::WIDTH> splits[kSplitsAhead];
+        read_splits(on, p, partial, from, splits);
 #pragma unroll
-        for (int e = 0; e < L::WIDTH; e++) {
-            if (!counts<L>(e)) continue;
-            plain[e] += one.of[e];
-            weighted[e] += other.of[e];
+        for (int i = 0; i < kSplitsAhead; i++) {
+            if (!splits[i].exists) continue;
+#pragma unroll
+            for (int e = 0; e < L::WIDTH; e++) {
+                if (!counts<L>(e)) continue;
+                plain[e] += splits[i].first.of[e];
+                weighted[e] += splits[i].second.of[e];
+            }
         }
     }
     on.sum(plain, shared);
@@ -435,12 +484,18 @@ BatchNorm remaining(const AfterSplits &p, float *&partial) {
     return batch;
 }
 
+struct Trained {
+    AfterSplits after;
+    std::int64_t cuts;  // whether a Relu comes behind it
+};
+
 // x, scale, bias, mean, variance, y, new mean, new variance, batch mean, inverse deviation, partial sums
-int batch_train(void *const *pointers, const AfterSplits &params, cudaStream_t stream) {
+int batch_train(void *const *pointers, const Trained &params, cudaStream_t stream) {
     const auto at = [&](int i) { return static_cast<float *>(pointers[i]); };
     float *partial = at(10);
-    const BatchNorm p = remaining(params, partial);
-    const Normalized t = {at(0), at(1), at(2), at(3), at(4), partial, at(5), at(6), at(7), at(8), at(9)};
+    const BatchNorm p = remaining(params.after, partial);
+    const bool cuts = params.cuts != 0;
+    const Normalized t = {at(0), at(1), at(2), at(3), at(4), partial, at(5), at(6), at(7), at(8), at(9), cuts};
     return with_layout(p, p.blocks, [&](auto of, dim3 grid, dim3 block) -> int {
         return launch_early(normalize<typename decltype(of)::Layout>, grid, block, 0, stream, t, p);
     });
@@ -469,7 +524,7 @@ int batch_gradient(void *const *pointers, const AfterSplits &params, cudaStream_
 AICORE_KERNEL(batch_moments, BatchNorm, 2, batch_moments);
 AICORE_KERNEL(batch_join_moments, BatchNorm, 1, batch_join_moments);
 AICORE_KERNEL(batch_join_sums, BatchNorm, 1, batch_join_sums);
-AICORE_KERNEL(batch_train, AfterSplits, 11, batch_train);
+AICORE_KERNEL(batch_train, Trained, 11, batch_train);
 AICORE_KERNEL(batch_gradient_sums, BatchNorm, 9, batch_gradient_sums);
 AICORE_KERNEL(batch_gradient, AfterSplits, 9, batch_gradient);
 

@@ -1,9 +1,10 @@
 // Gradients of pools, gathered: an element of x asks each window that it lies in for its share, so that nothing is added
 // up by several threads. A window of MaxPool gives all to its first largest element in row-major order; NaN is larger
-// than any number.
+// than any number. Behind a Relu, the gradient of what it cut is 0: of elements that are not above 0.
 //
 // 1. As it is defined: a thread for each element, in any layout.
 // 2. Four channels of channels-last images a thread.
+// 3. The same for windows of a maximum that lie side by side: a thread has a whole window, and reads its elements once.
 #pragma once
 
 #include "../cnn/fours.cuh"
@@ -40,8 +41,8 @@ AICORE_HOST_DEVICE bool is_largest(const PoolParams &p, const T *image, const Pl
     return where == own;
 }
 
-// x is null for a mean.
-template <class T, class Wide>
+// x is null for a mean. kCuts: x is what a Relu gave.
+template <class T, class Wide, bool kCuts>
 AICORE_HOST_DEVICE void gradient_element(const PoolParams &p, const T *x, const T *dy, T *dx, std::int64_t index) {
     const Place at = place_of(index, p.channels, p.window.size, p.x.channel == 1);
     const std::int64_t first = at.image * p.x.image + at.channel * p.x.channel, own = pixel_of(at.at, p.window.size);
@@ -63,6 +64,7 @@ AICORE_HOST_DEVICE void gradient_element(const PoolParams &p, const T *x, const 
             });
         });
     });
+    if (kCuts && static_cast<Wide>(x[first + own * p.x.pixel]) <= Wide(0)) sum = 0;
     dx[first + own * p.x.pixel] = T(sum);
 }
 
@@ -115,7 +117,12 @@ __device__ __forceinline__ float4 given_to_largest(const Plane &v, const T *imag
     return dy;
 }
 
-template <bool Max, class T>
+__device__ __forceinline__ float4 where_above_0(float4 x, float4 dx) {
+    return make_float4(x.x <= 0.0f ? 0.0f : dx.x, x.y <= 0.0f ? 0.0f : dx.y, x.z <= 0.0f ? 0.0f : dx.z,
+                       x.w <= 0.0f ? 0.0f : dx.w);
+}
+
+template <bool Max, bool kCuts, class T>
 __global__ void __launch_bounds__(kGradientThreads)
     rows_gradient(const PoolParams p, const T *x, const T *dy, T *dx) {
     let_next_begin();
@@ -147,7 +154,65 @@ __global__ void __launch_bounds__(kGradientThreads)
             sum = sum_of(sum, share);
         }
     }
-    write_four(dx + 4 * index, sum, 4, true);
+    write_four(dx + 4 * index, kCuts ? where_above_0(own, sum) : sum, 4, true);
+}
+
+// Whether windows of K by K lie side by side from the first element on; some may end behind the last one.
+template <int K>
+AICORE_HOST_DEVICE bool side_by_side(const Window &v) {
+    if (v.size[0] != 1 || v.kernel[0] != 1 || v.begin[1] != 0 || v.begin[2] != 0) return false;
+    bool all = true;
+    for (int axis = 1; axis < 3; axis++)
+        all = all && v.kernel[axis] == K && v.stride[axis] == K && v.dilation[axis] == 1;
+    return all;
+}
+
+template <int K>
+AICORE_HOST_DEVICE std::int64_t windows_of(const PoolParams &p) {
+    return p.images * ((p.window.size[1] + K - 1) / K) * ((p.window.size[2] + K - 1) / K) * (p.channels / 4);
+}
+
+// Of elements in no window it is 0.
+template <int K, bool kCuts, class T>
+__global__ void __launch_bounds__(kGradientThreads)
+    windows_gradient(const PoolParams p, const T *x, const T *dy, T *dx) {
+    let_next_begin();
+    wait_for_previous();
+    const std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * kGradientThreads + threadIdx.x;
+    if (index >= windows_of<K>(p)) return;
+    const Plane v(p);
+    const int lines = (v.height + K - 1) / K, columns = (v.width + K - 1) / K, fours = v.pixel / 4;
+    const int at = static_cast<int>(index), place = at / fours, channel = 4 * (at - place * fours);
+    const int all_lines = place / columns, column = place - all_lines * columns, image = all_lines / lines;
+    const int line = all_lines - image * lines;
+    const int first = ((image * v.height + line * K) * v.width + column * K) * v.pixel + channel;
+    const auto exists = [&](int tap) { return line * K + tap / K < v.height && column * K + tap % K < v.width; };
+    const auto distance = [&](int tap) { return (tap / K * v.width + tap % K) * v.pixel; };
+    float4 taps[K * K], given = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll
+    for (int tap = 0; tap < K * K; tap++)
+        if (exists(tap)) taps[tap] = read_four(x + first + distance(tap), 4, true);
+    if (line < v.out_height && column < v.out_width)
+        given = read_four(dy + ((image * v.out_height + line) * v.out_width + column) * v.pixel + channel, 4, true);
+    float4 largest = taps[0];
+    int where[4] = {};  // the tap that is the first largest, of each channel
+#pragma unroll
+    for (int tap = 1; tap < K * K; tap++) {
+        if (!exists(tap)) continue;
+        const float4 own = taps[tap];
+        if (beats(own.x, largest.x, false)) largest.x = own.x, where[0] = tap;
+        if (beats(own.y, largest.y, false)) largest.y = own.y, where[1] = tap;
+        if (beats(own.z, largest.z, false)) largest.z = own.z, where[2] = tap;
+        if (beats(own.w, largest.w, false)) largest.w = own.w, where[3] = tap;
+    }
+    if (kCuts) given = where_above_0(largest, given);
+#pragma unroll
+    for (int tap = 0; tap < K * K; tap++) {
+        if (!exists(tap)) continue;
+        const float4 share = make_float4(where[0] == tap ? given.x : 0.0f, where[1] == tap ? given.y : 0.0f,
+                                         where[2] == tap ? given.z : 0.0f, where[3] == tap ? given.w : 0.0f);
+        write_four(dx + first + distance(tap), share, 4, true);
+    }
 }
 
 #endif

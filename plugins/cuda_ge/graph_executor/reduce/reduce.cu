@@ -1,9 +1,11 @@
-// Reduce* over the middle of [outer][length][inner]: one group of neighbouring axes.
+// Reduce* over the middle of [outer][length][inner]: one group of neighbouring axes. Or over two such groups, axes 0 and 2
+// of [outer][kept][length][inner], as in sums over all pixels of each channel.
 //
 // rows:    inner is 1, a row is contiguous; a team walks over it.
 // columns: neighbouring threads take neighbouring packs of columns, and rows of threads share the length.
 // Where there are too few rows or columns to keep a GPU busy, the length is cut: each block leaves what it joined in
 // the workspace, [splits][outer][inner], and a second launch of `columns` joins that, always in the same order.
+// Of two groups the second one goes first, into the workspace; what is left there is [splits][outer] over [kept][inner].
 #include "rows.cuh"
 
 namespace {
@@ -30,6 +32,12 @@ struct ReduceParams {
     std::int64_t after;
 };
 
+struct PairParams {
+    std::int64_t outer, kept, length, inner;
+    std::int64_t splits, later_splits;  // of the length, and of what is left for the second launch
+    std::int64_t after;
+};
+
 // One launch of it. count: how many elements a result is made of, for the mean.
 struct Stage {
     std::int64_t outer, length, inner, splits, after, count;
@@ -41,10 +49,10 @@ template <class C> __device__ __forceinline__ C finished(C x, const Stage &s) {
     return s.after == kLogarithm ? logarithm(x) : x;
 }
 
-// y, or the workspace while the length is cut.
+// y, or the workspace where a later launch joins what this one leaves.
 template <class C, class Y>
 __device__ __forceinline__ void leave(C x, std::int64_t at, unsigned split, Y *y, C *partial, const Stage &s) {
-    if (s.splits > 1) partial[split * s.outer * s.inner + at] = x;
+    if (partial != nullptr) partial[split * s.outer * s.inner + at] = x;
     else y[at] = Number<Y>::narrow(finished(x, s));
 }
 
@@ -168,19 +176,39 @@ int launch_rows(const T *x, T *y, Wide<T> *partial, const Stage &s, cudaStream_t
 }
 
 template <class Op, class Before, class T>
+int launch_first(const T *x, T *y, Wide<T> *partial, const Stage &s, cudaStream_t stream) {
+    if (s.inner == 1) return launch_rows<Op, Before>(x, y, partial, s, stream);
+    if (s.inner % Pack<T>::kWidth != 0) return launch_columns<Op, Before, T, T, 1>(x, y, partial, s, stream);
+    return launch_columns<Op, Before, T, T, Pack<T>::kWidth>(x, y, partial, s, stream);
+}
+
+template <class Op, class Before, class T>
 int reduce(void *const *pointers, const ReduceParams &p, cudaStream_t stream) {
-    const T *x = static_cast<const T *>(pointers[0]);
     T *y = static_cast<T *>(pointers[1]);
-    Wide<T> *partial = static_cast<Wide<T> *>(pointers[2]);
+    Wide<T> *partial = p.splits > 1 ? static_cast<Wide<T> *>(pointers[2]) : nullptr;
     if (p.outer * p.inner == 0) return cudaSuccess;
     const Stage first = {p.outer, p.length, p.inner, p.splits, p.after, p.length};
-    const bool wide = p.inner % Pack<T>::kWidth == 0;
-    int status = p.inner == 1 ? launch_rows<Op, Before>(x, y, partial, first, stream)
-                 : wide       ? launch_columns<Op, Before, T, T, Pack<T>::kWidth>(x, y, partial, first, stream)
-                              : launch_columns<Op, Before, T, T, 1>(x, y, partial, first, stream);
+    const int status = launch_first<Op, Before, T>(static_cast<const T *>(pointers[0]), y, partial, first, stream);
     if (p.splits == 1 || status != cudaSuccess) return status;
     const Stage second = {1, p.splits, p.outer * p.inner, 1, p.after, p.length};
     return launch_columns<Op, Plain, Wide<T>, T, 1>(partial, y, nullptr, second, stream);
+}
+
+template <class Op, class Before, class T>
+int reduce_pair(void *const *pointers, const PairParams &p, cudaStream_t stream) {
+    T *y = static_cast<T *>(pointers[1]);
+    Wide<T> *partial = static_cast<Wide<T> *>(pointers[2]);
+    const std::int64_t results = p.kept * p.inner, left = p.splits * p.outer, count = p.outer * p.length;
+    if (results == 0) return cudaSuccess;
+    const Stage first = {p.outer * p.kept, p.length, p.inner, p.splits, kNothing, p.length};
+    int status = launch_first<Op, Before, T>(static_cast<const T *>(pointers[0]), nullptr, partial, first, stream);
+    if (status != cudaSuccess) return status;
+    Wide<T> *later = p.later_splits > 1 ? partial + left * results : nullptr;
+    const Stage second = {1, left, results, p.later_splits, p.after, count};
+    status = launch_columns<Op, Plain, Wide<T>, T, 1>(partial, y, later, second, stream);
+    if (later == nullptr || status != cudaSuccess) return status;
+    const Stage third = {1, p.later_splits, results, 1, p.after, count};
+    return launch_columns<Op, Plain, Wide<T>, T, 1>(later, y, nullptr, third, stream);
 }
 
 #define AICORE_REDUCE(NAME, TYPE)                                                        \
@@ -195,7 +223,19 @@ int reduce(void *const *pointers, const ReduceParams &p, cudaStream_t stream) {
     AICORE_KERNEL(reduce_squares_##NAME, ReduceParams, 3, squares_of_##NAME);            \
     AICORE_KERNEL(reduce_product_##NAME, ReduceParams, 3, product_of_##NAME);            \
     AICORE_KERNEL(reduce_largest_##NAME, ReduceParams, 3, largest_of_##NAME);            \
-    AICORE_KERNEL(reduce_smallest_##NAME, ReduceParams, 3, smallest_of_##NAME)
+    AICORE_KERNEL(reduce_smallest_##NAME, ReduceParams, 3, smallest_of_##NAME);          \
+    constexpr auto pair_sum_of_##NAME = reduce_pair<Sum, Plain, TYPE>;                   \
+    constexpr auto pair_magnitudes_of_##NAME = reduce_pair<Sum, Magnitude, TYPE>;        \
+    constexpr auto pair_squares_of_##NAME = reduce_pair<Sum, Square, TYPE>;              \
+    constexpr auto pair_product_of_##NAME = reduce_pair<Product, Plain, TYPE>;           \
+    constexpr auto pair_largest_of_##NAME = reduce_pair<Largest, Plain, TYPE>;           \
+    constexpr auto pair_smallest_of_##NAME = reduce_pair<Smallest, Plain, TYPE>;         \
+    AICORE_KERNEL(reduce_pair_sum_##NAME, PairParams, 3, pair_sum_of_##NAME);            \
+    AICORE_KERNEL(reduce_pair_magnitudes_##NAME, PairParams, 3, pair_magnitudes_of_##NAME); \
+    AICORE_KERNEL(reduce_pair_squares_##NAME, PairParams, 3, pair_squares_of_##NAME);    \
+    AICORE_KERNEL(reduce_pair_product_##NAME, PairParams, 3, pair_product_of_##NAME);    \
+    AICORE_KERNEL(reduce_pair_largest_##NAME, PairParams, 3, pair_largest_of_##NAME);    \
+    AICORE_KERNEL(reduce_pair_smallest_##NAME, PairParams, 3, pair_smallest_of_##NAME)
 
 AICORE_REDUCE(float32, float);
 AICORE_REDUCE(float16, __half);

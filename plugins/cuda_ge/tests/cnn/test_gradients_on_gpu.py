@@ -11,8 +11,11 @@ import pytest
 import aicore
 from aicore.ir import Builder, Op, as_tuple
 from aicore.kernels import REFERENCE, Kernel, KernelTable
+from aicore.ops.activation import Relu
 from aicore.ops.convolution import ConvTranspose
 from aicore.ops.convolution_grad import ConvWeightGrad
+from aicore.ops.fused_gradients import MaxPoolReluGrad
+from aicore.ops.fused_normalization import BatchNormalizationAct
 from aicore.ops.layout import ChannelsLast
 from aicore.ops.normalization import BatchNormalization
 from aicore.ops.normalization_grad import BatchNormalizationGrad
@@ -127,6 +130,10 @@ def test_batch_normalization(shape: tuple[int, ...], evaluate: ReferenceEvaluato
         given = [last(x), *operands[1:]] if is_last else operands
         found = run(op, given, "passes")
         agree(evaluate, op, given, found)
+        with_relu: Op = BatchNormalizationAct(training.epsilon, training.momentum, Relu())
+        cut = run(ChannelsLast(with_relu) if is_last else with_relu, given, "passes")
+        for one, other in zip(cut, [np.maximum(found[0], 0), *found[1:]], strict=True):
+            np.testing.assert_array_equal(one, other)
         back: Op = ChannelsLast(BatchNormalizationGrad()) if is_last else BatchNormalizationGrad()
         given = [given[0], scale, found[3], found[4], last(dy) if is_last else dy]
         agree(evaluate, back, given, run(back, given, "passes"))
@@ -135,7 +142,14 @@ def test_batch_normalization(shape: tuple[int, ...], evaluate: ReferenceEvaluato
 @pytest.mark.parametrize("variant", ["rows", "direct"])
 def test_pools(variant: str, evaluate: ReferenceEvaluator) -> None:
     x, dy = np.round(normal(4, 28, 27, 64)), normal(4, 14, 14, 64)
-    for held in (MaxPoolGrad(**TWICE), AveragePoolGrad(**TWICE, shape=(28, 27))):
-        operands = [x, dy] if isinstance(held, MaxPoolGrad) else [dy]
+    largest = MaxPoolGrad(**TWICE)
+    for held in (largest, MaxPoolReluGrad(largest), AveragePoolGrad(**TWICE, shape=(28, 27))):
+        operands = [dy] if isinstance(held, AveragePoolGrad) else [x, dy]
         op = ChannelsLast(held)
         agree(evaluate, op, operands, run(op, operands, variant))
+    for size in (2, 3):  # windows side by side
+        beside = MaxPoolGrad(kernel_shape=(size, size), strides=(size, size), ceil_mode=1)
+        given = normal(4, -(-28 // size), -(-27 // size), 64)
+        for held in (beside, MaxPoolReluGrad(beside)):
+            op = ChannelsLast(held)
+            agree(evaluate, op, [x, given], run(op, [x, given], variant))

@@ -10,6 +10,8 @@ import pytest
 
 from aicore.ir import Op, TensorType
 from aicore.kernels import Kernel
+from aicore.ops.activation import Relu
+from aicore.ops.fused_normalization import BatchNormalizationAct
 from aicore.ops.layout import ChannelsLast
 from aicore.ops.normalization import BatchNormalization
 from aicore.ops.normalization_grad import BatchNormalizationGrad
@@ -113,14 +115,18 @@ def agree(found: list[Array], wanted: list[Array], tolerance: float = 3e-5) -> N
         np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize("cuts", [False, True], ids=["alone", "with Relu"])
 @pytest.mark.parametrize(("shape", "last"), [*cases()])
-def test_training(shape: tuple[int, ...], last: bool, few_bytes: str, host: Any) -> None:
-    op = BatchNormalization(epsilon=0.01, momentum=0.75, training_mode=1, statistics=few_bytes != "whole")
+def test_training(shape: tuple[int, ...], last: bool, cuts: bool, few_bytes: str, host: Any) -> None:
+    statistics = cuts or few_bytes != "whole"
+    op = BatchNormalization(epsilon=0.01, momentum=0.75, training_mode=1, statistics=statistics)
     channels = shape[1] if len(shape) > 1 else 1
     x, scale, bias, mean = numbers(*shape) * 3 + 100, *(numbers(channels) + i for i in range(3))
     variance = np.abs(numbers(channels)) + 1
     wanted = normalized(op, x, scale, bias, mean, variance)
-    chosen = ChannelsLast(op, len(shape)) if last else op
+    held: Op = BatchNormalizationAct(0.01, 0.75, Relu()) if cuts else op
+    wanted[0] = np.maximum(wanted[0], 0) if cuts else wanted[0]
+    chosen = ChannelsLast(held, len(shape)) if last else held
     operands = [x, scale, bias, mean, variance]
     if last:
         operands, wanted = turned(operands, len(shape)), turned(wanted, len(shape))

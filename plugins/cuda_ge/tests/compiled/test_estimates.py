@@ -123,3 +123,37 @@ def test_large_products_turn_a_first() -> None:
             assert tiled.estimate is not None
             best = min(tiled.settings, key=lambda settings: tiled.estimate(op, *types, **settings))  # type: ignore[misc]
             assert str(best["plan"]).endswith("packed") == pays
+
+
+def conv_seconds(plan: str, images: int, size: int, channels: int, maps: int, kernel: int, group: int = 1) -> float:
+    """Of square images, channels last; plan: variant/tile/split, variant, or cudnn/algorithm."""
+    op = ChannelsLast(Conv(pads=(kernel // 2,) * 4, group=group))
+    types = [
+        TensorType("float32", shape)
+        for shape in ((images, size, size, channels), (maps, channels // group, kernel, kernel))
+    ]
+    variant, *rest = plan.split("/")
+    if variant == "cudnn":
+        return _dnn_conv.estimate(False, op, *types, algorithm=rest[0])
+    kernels = {k.variant: k for k in convolution.KERNELS if k.wraps is Conv}
+    settings: dict[str, Any] = {"tile": rest[0], "split": int(rest[1])} if rest else {}
+    return float(kernels[variant].estimate(op, *types, **settings))  # type: ignore[misc]
+
+
+def test_larger_windows_of_one_channel_take_longer() -> None:
+    """A thread reads 13 elements for each of 5 rows of taps, or 9 for each of 3; small images wait for little else."""
+    small, large = (conv_seconds("depthwise", 1, 28, 120, 120, kernel, group=120) for kernel in (3, 5))
+    assert 1.5 * small < large < 65 / 27 * small
+
+
+def test_single_channels_are_read_more_slowly_than_fours() -> None:
+    """Of as many results: two maps for each channel, one by one, or four channels at a time."""
+    singly = conv_seconds("depthwise", 32, 28, 32, 64, 3, group=32)
+    assert singly > conv_seconds("depthwise", 32, 28, 64, 64, 3, group=64)
+
+
+@pytest.mark.parametrize(("channels", "group"), [(512, 32), (1024, 32)])
+def test_many_groups_are_left_to_tiles_of_our_own(channels: int, group: int) -> None:
+    """cuDNN computes 64 maps of a group at a time, of which there are 16 and 32, and ours 32."""
+    library = conv_seconds("cudnn/precomputed", 32, 14, channels, channels, 3, group)
+    assert conv_seconds("implicit/56x32x4/1", 32, 14, channels, channels, 3, group) < library

@@ -10,6 +10,7 @@ import pytest
 
 from aicore.ir import Op, TensorType, Value, numpy_dtype
 from aicore.kernels import Kernel
+from aicore.ops.fused_gradients import MaxPoolReluGrad
 from aicore.ops.layout import ChannelsLast
 from aicore.ops.pooling import AveragePool, MaxPool, settle_pool
 from aicore.ops.pooling_grad import AveragePoolGrad, MaxPoolGrad
@@ -33,6 +34,8 @@ def _recording(monkeypatch: pytest.MonkeyPatch, recorded: Any) -> None:
 
 def wanted_of(op: Any, operands: list[Array]) -> Array:
     """By the definition, a window after the other, in float64; images have their channels first."""
+    if isinstance(op, MaxPoolReluGrad):
+        return np.where(operands[0] <= 0, 0.0, wanted_of(op.pool, operands))
     is_mean = isinstance(op, AveragePoolGrad)
     dy = operands[-1]
     shape = (*dy.shape[:2], *op.shape) if is_mean else operands[0].shape
@@ -99,6 +102,9 @@ def test_direct_takes_every_sample(kernel: Kernel, host: Any) -> None:
 CASES: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
     "2x2": ({"kernel_shape": (2, 2), "strides": (2, 2)}, (2, 8, 6, 4)),
     "2x2, a row left over": ({"kernel_shape": (2, 2), "strides": (2, 2)}, (1, 4, 5, 7)),
+    "3x3, rounded up": ({"kernel_shape": (3, 3), "strides": (3, 3), "ceil_mode": 1}, (2, 4, 7, 8)),
+    "3x3, lines left over": ({"kernel_shape": (3, 3), "strides": (3, 3)}, (1, 8, 8, 9)),
+    "2x2, padded behind": ({"kernel_shape": (2, 2), "strides": (2, 2), "pads": (0, 0, 1, 1)}, (2, 4, 4, 5)),
     "overlapping": ({"kernel_shape": (3, 3), "strides": (2, 2), "pads": (1, 1, 1, 1)}, (2, 12, 7, 8)),
     "every place": ({"kernel_shape": (3, 2), "strides": (1, 1), "pads": (1, 0, 1, 1)}, (1, 4, 5, 6)),
     "rounded up": ({"kernel_shape": (3, 3), "strides": (2, 2), "ceil_mode": 1}, (2, 4, 6, 6)),
@@ -108,19 +114,20 @@ CASES: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-@pytest.mark.parametrize("held", [MaxPoolGrad, AveragePoolGrad])
+@pytest.mark.parametrize("held", [MaxPoolGrad, MaxPoolReluGrad, AveragePoolGrad])
 @pytest.mark.parametrize("variant", ["rows", "direct"])
 def test_cases(variant: str, held: Any, dtype: str, host: Any) -> None:
     kernel = next(k for k in KERNELS if k.wraps is held and k.variant == variant)
     rng = np.random.default_rng(2)
     for note, (fields, shape) in CASES.items():
-        pool = (MaxPool if held is MaxPoolGrad else AveragePool)(**fields)
+        pool = (AveragePool if held is AveragePoolGrad else MaxPool)(**fields)
         x = rng.integers(-3, 4, shape).astype(numpy_dtype(dtype))  # with ties
         dims = numbers(output_dims(settle_pool(pool, shape[2:]), shape[2:], pool.kernel_shape, bool(pool.ceil_mode)))
         dy = rng.standard_normal((*shape[:2], *dims)).astype(numpy_dtype(dtype))
         for counts in (0, 1) if held is AveragePoolGrad else (0,):
             extra: dict[str, Any] = {"count_include_pad": counts, "shape": shape[2:]} if held is AveragePoolGrad else {}
-            op, operands = held(**fields, **extra), [dy] if held is AveragePoolGrad else [x, dy]
+            op, operands = (MaxPoolGrad if extra == {} else held)(**fields, **extra), [x, dy][-1 if extra else 0 :]
+            op = MaxPoolReluGrad(op) if held is MaxPoolReluGrad else op
             found = run(host, kernel, op, operands)
             assert not isinstance(found, str), f"{note}: {found}"
             wanted = wanted_of(op, [np.asarray(a, np.float64) for a in operands])
@@ -130,15 +137,19 @@ def test_cases(variant: str, held: Any, dtype: str, host: Any) -> None:
             )
 
 
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("held", [MaxPoolGrad, MaxPoolReluGrad])
 @pytest.mark.parametrize("variant", ["rows", "direct"])
-def test_nan_and_infinities(variant: str, host: Any) -> None:
-    kernel = next(k for k in KERNELS if k.wraps is MaxPoolGrad and k.variant == variant)
+def test_nan_and_infinities(variant: str, held: Any, stride: int, host: Any) -> None:
+    kernel = next(k for k in KERNELS if k.wraps is held and k.variant == variant)
     x = np.full((1, 4, 4, 6), -np.inf, np.float32)
     x[0, 0, 1, 1] = x[0, 0, 1, 2] = np.nan
     x[0, 1, 2, 2], x[0, 1, 3, 3] = np.inf, np.nan
     x[0, 2] = np.nan
-    dy = np.arange(1, 1 + 4 * 3 * 5, dtype=np.float32).reshape(1, 4, 3, 5)
-    op = MaxPoolGrad(kernel_shape=(2, 2))
+    shape = (1, 4, 3, 5) if stride == 1 else (1, 4, 2, 3)
+    dy = np.arange(1, 1 + np.prod(shape), dtype=np.float32).reshape(shape)
+    op: Op = MaxPoolGrad(kernel_shape=(2, 2), strides=(stride, stride))
+    op = MaxPoolReluGrad(op) if held is MaxPoolReluGrad else op
     np.testing.assert_array_equal(run(host, kernel, op, [x, dy]), wanted_of(op, [x, dy]))
 
 

@@ -79,7 +79,7 @@ def taken_samples(kernel: Kernel) -> Iterator[tuple[Op, tuple[Array | None, ...]
 
 @pytest.mark.parametrize(
     "kernel",
-    [kernel for kernel in KERNELS if kernel.wraps is None and kernel.variant != "apart"],
+    [kernel for kernel in KERNELS if kernel.wraps is None and kernel.variant not in ("apart", "pair")],
     ids=lambda kernel: str(kernel.name),
 )
 def test_samples(kernel: Kernel, host: Any, evaluate: ReferenceEvaluator) -> None:
@@ -138,6 +138,58 @@ def test_axes_that_are_no_neighbours(
     assert kernel.reason_against(neighbours, type_of(x)) == "reduces axes that are no neighbours"
     assert "known in numbers" in str(kernel.reason_against(neighbours, TensorType("float32", None)))
     assert "axes that are known" in str(kernel.reason_against(neighbours, type_of(x), TensorType("int64", (2,))))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
+@pytest.mark.parametrize(
+    "kernel", [kernel for kernel in KERNELS if kernel.variant == "pair"], ids=lambda kernel: str(kernel.name)
+)
+def test_two_groups_of_axes(
+    kernel: Kernel, dtype: str, host: Any, evaluate: ReferenceEvaluator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole, and with both launches cut into parts as for large tensors."""
+    made: Any = kernel.op
+    cases: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
+        ((3, 4, 5, 6), (0, 2, 3)),
+        ((3, 4, 5, 8), (0, 2)),
+        ((1, 9, 2, 1, 300), (1, 4)),
+        ((70, 2, 3, 2), (-4, -2)),
+        ((2, 3, 5, 1), (0, 2)),
+    )
+    for cut in (False, True):
+        if cut:
+            monkeypatch.setattr(reductions, "_SMALLEST_CUT", 0)
+            monkeypatch.setattr(reductions, "_LEAST_BYTES", 64)
+            monkeypatch.setattr(reductions, "_MOST_SPLITS", 3)
+        for shape, axes in cases:
+            op, x = made(axes=axes), (np.abs(numbers(*shape, seed=5)) / 2 + np.float32(0.75)).astype(numpy_dtype(dtype))
+            assert kernel.reason_against(op, type_of(x)) is None
+            (wanted,) = as_tuple(op.infer(Value("x", type_of(x))))
+            assert not expect(evaluate, op, [x], [wanted.dtype]).fault(host.run(kernel, op, [x])), f"{op} {shape} {cut}"
+
+
+def test_which_axes_are_two_groups() -> None:
+    """As (outer, kept, length, inner)."""
+    assert reductions.pair((64, 16, 28, 28), (0, 2, 3)) == (64, 16, 784, 1)
+    assert reductions.pair((2, 3, 4, 5), (0, 2)) == (2, 3, 4, 5)
+    assert reductions.pair((1, 2, 1, 3, 4), (1, 4)) == (2, 3, 4, 1)
+    for shape, axes in (((2, 3, 4), (0, 1)), ((2, 3, 4), (1,)), ((2, 3, 4, 5), (1, 3)), ((2, 3, 2, 3, 2), (0, 2, 4))):
+        assert reductions.pair(shape, axes) is None
+    kernel = next(kernel for kernel in KERNELS if kernel.variant == "pair")
+    assert kernel.reason_against(ReduceSum(axes=(1,)), TensorType("float32", (2, 3))) == (
+        "reduces two groups of axes, the first one in front"
+    )
+    assert "known in numbers" in str(kernel.reason_against(ReduceSum(axes=(1,)), TensorType("float32", None)))
+    with_axes = kernel.reason_against(ReduceSum(), TensorType("float32", (2, 3)), TensorType("int64", (2,)))
+    assert "axes that are known" in str(with_axes)
+
+
+def test_sums_of_all_pixels_of_a_channel_are_not_copied_first() -> None:
+    x = TensorType("float32", (64, 16, 28, 28))
+    kernels = [kernel for kernel in KERNELS if kernel.op is ReduceSum]
+    taken: list[Any] = [k for k in kernels if k.reason_against(ReduceSum(axes=(0, 2, 3)), x) is None]
+    assert len(taken) == 2
+    assert min(taken, key=lambda k: k.estimate(ReduceSum(axes=(0, 2, 3)), x)).variant == "pair"
 
 
 @pytest.mark.parametrize("length", LENGTHS)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aicore.ir import Builder, Op, Value, as_tuple, numpy_dtype
+from aicore.ir import Builder, Op, TensorType, Value, as_tuple, numpy_dtype
 from aicore.kernels import REFERENCE, Kernel, KernelTable
 from aicore.numerics import expect
 from aicore.ops.attention import DotProductAttention
@@ -40,14 +40,16 @@ def evaluate() -> ReferenceEvaluator:
     return ReferenceEvaluator(KernelTable(k for k in all_kernels() if k.variant == REFERENCE))
 
 
-def kernel_of(op: Op) -> Kernel:
-    return next(kernel for kernel in KERNELS if kernel.op is type(op) and kernel.wraps is None)
+def kernel_of(op: Op, given: Sequence[TensorType | None]) -> Kernel:
+    """The first that takes it."""
+    plain = (kernel for kernel in KERNELS if kernel.op is type(op) and kernel.wraps is None)
+    return next(kernel for kernel in plain if kernel.reason_against(op, *given) is None)
 
 
 def run(device: Any, op: Op, operands: Sequence[Array | None], times: int = 3, **settings: Any) -> list[Array]:
     """The results of the last of several replays; they are 255 where nothing was written."""
     given = [None if a is None else type_of(a) for a in operands]
-    kernel = kernel_of(op)
+    kernel = kernel_of(op, given)
     outputs = as_tuple(op.infer(*(None if t is None else Value("x", t) for t in given)))
     arrays = [None if a is None else device.upload(a) for a in operands]
     assert kernel.bind is not None
@@ -148,6 +150,20 @@ def test_lengths_that_are_cut(op: Any, device: Any, evaluate: Any) -> None:
     for shape, axes in (((1, 3_000_001), (1,)), ((70_000, 60), (0,)), ((2, 100_000, 3), (1,))):
         x = 1 + 1e-3 * numbers(*shape)
         agrees(device, evaluate, op(axes=axes), x.astype(np.float32))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
+@pytest.mark.parametrize("op", [ReduceSum, ReduceMean, ReduceMax, ReduceL2], ids=lambda op: str(op.__name__))
+def test_two_groups_of_axes(op: Any, dtype: str, device: Any, evaluate: Any) -> None:
+    for shape, axes in (
+        ((64, 16, 28, 28), (0, 2, 3)),
+        ((2, 3, 700, 900), (0, 2, 3)),
+        ((90_000, 8, 3), (0, 2)),
+        ((30, 7, 50, 12), (0, 2)),
+    ):
+        x = np.random.default_rng(1).random(shape).astype(numpy_dtype(dtype)) + numpy_dtype(dtype).type(0.5)
+        assert kernel_of(op(axes=axes), [type_of(x)]).variant == "pair"
+        agrees(device, evaluate, op(axes=axes), x)
 
 
 def test_an_encoder_layer_is_seven_launches(device: Any) -> None:

@@ -1,4 +1,7 @@
-"""Updates, norms and the loss of classes on a GPU, at sizes that take long on the CPU; samples are in conformance."""
+"""Updates, norms, sums of rows and the loss of classes on a GPU, at sizes that take long on the CPU.
+
+Samples are in conformance.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,7 @@ from aicore.ops.optimizers import (
     RMSpropUpdate,
     SGDUpdate,
 )
+from aicore.ops.scatter import ScatterND
 from aicore.runtime import ReferenceEvaluator, type_of
 from aicore_cpu_numpy.kernels import all_kernels
 
@@ -160,3 +164,23 @@ def test_a_class_that_there_is_not_stops_the_run() -> None:
         run(program, given)
     (found,) = run(program, [given[0], np.array([3, 4])])
     np.testing.assert_allclose(found, [np.log(5)] * 2, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64"])
+@pytest.mark.parametrize(("rows", "width", "count"), [(1000, 64, 4096), (50, 700, 300), (3000, 1, 5000), (7, 33, 0)])
+def test_sums_of_rows(rows: int, width: int, count: int, dtype: str, evaluate: ReferenceEvaluator) -> None:
+    """As in the gradient of an embedding, half of whose rows are one: the bits of adding one after the other."""
+    rng = np.random.default_rng(rows)
+    indices = np.where(rng.random(count) < 0.5, 3, rng.integers(-rows, rows, count))[:, None]
+    x, updates = ((rng.normal(size=(n, width)) * 1e3).astype(dtype) for n in (rows, count))
+    operands = [x, indices, updates]
+    program = program_of(ScatterND("add"), operands)
+    (wanted,) = evaluate(ScatterND("add"), *operands)
+    for _ in range(3):
+        np.testing.assert_array_equal(run(program, operands)[0], wanted)
+
+
+def test_a_sum_out_of_range_is_told() -> None:
+    operands = [np.zeros((5, 2), np.float32), np.array([[1], [5]]), np.ones((2, 2), np.float32)]
+    with pytest.raises(ExecutionError, match="index 5 is out of range"):
+        run(program_of(ScatterND("add"), operands), operands)

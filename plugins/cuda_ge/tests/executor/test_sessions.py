@@ -108,7 +108,7 @@ def test_state_that_is_kept_once_has_the_same_bits(
         for step in range(5):
             count = 16 - 4 * (step == 3)
             model.train_on_batch(x[:count], y[:count])
-        state = model._trained().state
+        state = model._programs.needs_training().state
         return state.read(), state.nbytes
 
     (twice, bytes_twice), (once, bytes_once) = trained(True), trained(False)
@@ -130,9 +130,9 @@ def test_steps_that_are_queued_in_a_row_are_those_that_were_waited_for(monkeypat
         model = nn.Model(layers, (3, 12, 12), target="cuda:0", seed=1)
         model.compile(nn.Adam(1e-2), "sparse_categorical_crossentropy").build()
         model.train_step(model.samples_of(batches[0]))
-        session = model._trained().session
+        session = model._programs.needs_training().session
         for batch in batches[1:]:
-            feeds = model._feeds(model.samples_of(batch), session)
+            feeds = model._programs.feeds(model.samples_of(batch), session)
             session.run(feeds, fetch=None if waits else [])
         explained: Any = model.program.explain()
         (executable,) = explained.specialised.executables

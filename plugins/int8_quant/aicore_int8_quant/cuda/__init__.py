@@ -20,7 +20,7 @@ def kernels() -> tuple[Kernel, ...]:
     """All kernels for `cuda`; none where they were not built."""
     if not is_built():
         return ()
-    from aicore_int8_quant.cuda import convolutions, layout, library_products, pooling, products, quantization
+    from aicore_int8_quant.cuda import convolutions, fours, layout, library_products, pooling, products, quantization
 
-    modules = (products, library_products, convolutions, pooling, layout, quantization)
+    modules = (products, library_products, convolutions, fours, pooling, layout, quantization)
     return tuple(made for module in modules for made in module.KERNELS)

@@ -1,8 +1,8 @@
 """ConvInteger, QLinearConv and Int8Conv, channels first or last, by the kernels of csrc.
 
 dp4a, mma, warpgroup: a product whose rows are windows of an image with channels last, in chunks of 16; other images are
-copied first; of few channels, the taps of a row lie side by side then. wgmma: where windows are pixels. depthwise: one
-map for each channel. direct: one thread for each result.
+copied first; of few channels, the taps of a row lie side by side then. wgmma: where windows are pixels. direct: one
+thread for each result. Those for few channels are in `fours`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from aicore.ir import Op, TensorType
 from aicore.kernels import Kernel, kernel
 from aicore.ops.layout import ChannelsLast
 from aicore.ops.quantized_linear import EIGHT_BITS, MOST_TERMS, ConvInteger, QLinearConv
-from aicore_int8_quant.cuda import products, tiles
+from aicore_int8_quant.cuda import products, tile_times, tiles
 from aicore_int8_quant.cuda.launch import Launch, launch, machine
 from aicore_int8_quant.cuda.packing import Ready, Weights, make_ready
 from aicore_int8_quant.cuda.problem import Places, operands_of, params_of, place, shape_at
@@ -25,10 +25,10 @@ from aicore_int8_quant.ops.linear import Int8Conv
 
 Types = Sequence["TensorType | None"]
 OPS: tuple[type[Op], ...] = (ConvInteger, QLinearConv, Int8Conv)
-_DIRECT_PRODUCTS = 2e11
-"""Products each second of one thread for each result."""
-_DEPTHWISE_PRODUCTS, _FINISHING_PRODUCTS = 6e12, 8
-"""Products each second of the depthwise kernel; and how many of them finishing a result takes as long as."""
+_DIRECT_PRODUCTS, _DIRECT_RESULTS = 2.5e11, 8e10
+"""Of one thread for each result: products and results each second of all of them."""
+_DIRECT_SECONDS, _PRODUCT_SECONDS = 2.9e-6, 42e-9
+"""To begin; and what a thread waits for each of its products."""
 
 
 def reason_against(op: Op, *types: TensorType | None) -> str | None:
@@ -118,8 +118,7 @@ def estimate(
 ) -> float:
     """Taking weights for constant, as they are as a rule."""
     found = convolution_of(op, *types)
-    moved = found.copied_bytes
-    copy = 3 * moved / tiles.BYTES_EACH_SECOND + tiles.LAUNCH_SECONDS if moved else 0.0
+    copy = tile_times.copy_seconds(found.copied_bytes, turned=not (found.last or found.lays_out))
     ending = products.ending_of(op, types, found.full)
     return copy + taken(found.sizes, choices[tile], split, ending)
 
@@ -142,51 +141,9 @@ def direct_workspace(op: Op, *types: TensorType | None) -> int:
 
 def direct_estimate(op: Op, *types: TensorType | None) -> float:
     found = convolution_of(op, *types)
-    return 5e-6 + found.images * found.positions * found.groups * found.maps * found.terms / _DIRECT_PRODUCTS
-
-
-def depthwise_reason(op: Op, *types: TensorType | None) -> str | None:
-    if reason := reason_against(op, *types):
-        return reason
-    found, at = convolution_of(op, *types), operands_of(op, types)
-    if (found.channels, found.maps) != (1, 1) or found.groups % 4 or not found.last:
-        return "takes one map for each channel, in fours, channels last"
-    if at.w_point >= 0 or found.unsigned_weights:
-        return "takes signed weights without a zero point"
-    return None
-
-
-def bind_depthwise(op: Op, types: Types, constants: Sequence[Any]) -> tuple[Launch, ...]:
-    found, out = convolution_of(op, *types), products.result_of(op, types)
-    if not out.size:
-        return ()
-    ready, x = prepared(found.plain_weights, op, types, constants)
-    sizes, _, row = found.direct()
-    params = params_of(op, types, out, sizes, Places(x, ready.b, ready.sums), found.full)
-    return (*ready.calls, launch("int8_conv_depthwise", (*params, row), ready.extra))
-
-
-def depthwise_estimate(op: Op, *types: TensorType | None) -> float:
-    found = convolution_of(op, *types)
-    results = found.images * found.positions * found.groups
-    moved = found.images * found.pixels * found.groups + results
-    arithmetic = results * (found.terms + _FINISHING_PRODUCTS) / _DEPTHWISE_PRODUCTS
-    return 2 * tiles.LAUNCH_SECONDS + max(arithmetic, moved / tiles.BYTES_EACH_SECOND)
-
-
-def _depthwise(op: type[Op]) -> Kernel:
-    made = kernel(
-        ChannelsLast,
-        device="cuda",
-        variant="depthwise",
-        dtypes=EIGHT_BITS,
-        supports=depthwise_reason,
-        workspace=direct_workspace,
-        bind=bind_depthwise,
-        estimate=depthwise_estimate,
-        wraps=op,
-    )
-    return made(products.run_from_plan)
+    results = found.images * found.positions * found.groups * found.maps
+    work = results * (found.terms / _DIRECT_PRODUCTS + 1 / _DIRECT_RESULTS)
+    return _DIRECT_SECONDS + found.terms * _PRODUCT_SECONDS + work
 
 
 def _tiled(
@@ -229,14 +186,13 @@ def _direct(op: type[Op], wraps: type[Op] | None) -> Kernel:
 
 
 def _kernels_of(op: type[Op], wraps: type[Op] | None) -> tuple[Kernel, ...]:
-    """wgmma and depthwise take neither channels first nor the zero point of a weight, which QLinearConv always has."""
+    """wgmma takes neither channels first nor the zero point of a weight, which QLinearConv always has."""
     by_rows = wraps is not None and wraps is not QLinearConv
     return (
-        _tiled(op, wraps, "dp4a", tiles.DP4A_IMAGES, reason_against, tiles.dp4a_seconds),
-        _tiled(op, wraps, "mma", tiles.MMA, mma_reason, tiles.mma_seconds),
-        _tiled(op, wraps, "warpgroup", tiles.WARPGROUP, warpgroup_reason, tiles.warpgroup_seconds),
-        *((_tiled(op, wraps, "wgmma", tiles.WGMMA, wgmma_reason, tiles.wgmma_seconds, (1,)),) if by_rows else ()),
-        *((_depthwise(wraps),) if wraps is not None and by_rows else ()),
+        _tiled(op, wraps, "dp4a", tiles.DP4A_IMAGES, reason_against, tile_times.dp4a_seconds),
+        _tiled(op, wraps, "mma", tiles.MMA, mma_reason, tile_times.mma_seconds),
+        _tiled(op, wraps, "warpgroup", tiles.WARPGROUP, warpgroup_reason, tile_times.warpgroup_seconds),
+        *((_tiled(op, wraps, "wgmma", tiles.WGMMA, wgmma_reason, tile_times.wgmma_seconds, (1,)),) if by_rows else ()),
         _direct(op, wraps),
     )
 

@@ -13,7 +13,7 @@ from aicore.errors import ExecutionError
 from aicore.ir import Op, TensorType
 from aicore.kernels import Kernel, kernel
 from aicore.ops.quantized_linear import EIGHT_BITS
-from aicore_int8_quant.cuda import library, products, tiles
+from aicore_int8_quant.cuda import library, products
 from aicore_int8_quant.cuda.launch import Launch, launch, machine
 from aicore_int8_quant.cuda.problem import NONE, Places, params_of, place
 from aicore_int8_quant.cuda.products import OPS, product_of, rooms, run_from_plan, x_bytes
@@ -71,14 +71,11 @@ def workspace(op: Op, *types: TensorType | None) -> int:
 
 
 def estimate(op: Op, *types: TensorType | None) -> float:
-    choices = {"dp4a": (tiles.DP4A, tiles.dp4a_seconds), "mma": (tiles.MMA, tiles.mma_seconds)}
-    if products.wgmma_reason(op, *types) is None:
-        choices["wgmma"] = (tiles.WGMMA, tiles.wgmma_seconds)
     own = (
-        products.estimate(of, taken, op, *types, tile=name, split=split)
-        for of, taken in choices.values()
-        for name in of
-        for split in tiles.SPLITS
+        kernel.estimate(op, *types, **settings)
+        for kernel in products.KERNELS
+        if kernel.op is type(op) and kernel.estimate is not None and kernel.reason_against(op, *types) is None
+        for settings in kernel.settings
     )
     return _LONGER * min(own)
 

@@ -12,6 +12,8 @@ ROW_BYTES = 128
 """Rows of packed weights are filled up to a multiple of this: the deepest stage of any tile."""
 CHUNK = 16
 """Bytes that are copied at once."""
+WORD = 4
+"""Bytes that are multiplied at once."""
 
 
 def padded(count: int, to: int = CHUNK) -> int:
@@ -24,6 +26,7 @@ class Weights:
 
     k = tap * padded + across * channels + channel; across: taps of a row of a window that lie side by side.
     point_each: one zero point for each column, those of a group from group * column_group.
+    by_words: words of four bytes, each from one column after the other, rather than rows of bytes.
     """
 
     groups: int
@@ -40,11 +43,12 @@ class Weights:
     column_group: int
     across: int = 1
     across_step: int = 0
+    by_words: bool = False
 
     @property
     def row(self) -> int:
         """Bytes of a packed row."""
-        return padded(self.taps * self.padded, ROW_BYTES)
+        return padded(self.taps * self.padded, WORD if self.by_words else ROW_BYTES)
 
     @property
     def nbytes(self) -> int:
@@ -59,8 +63,9 @@ class Weights:
         steps = (self.group_step, self.column_step, self.tap_step, self.across_step, self.channel_step)
         sizes = (self.groups, self.columns, self.taps, self.across, self.channels, self.padded, self.row)
         kinds = (int(self.is_unsigned), int(self.point_each), self.column_group)
+        lines = (WORD, WORD * self.groups * self.columns) if self.by_words else (self.row, WORD)
         places = (w_at, point_at, place(workspace, byte), place(workspace, byte + self.nbytes))
-        return launch("int8_pack_weights", (*sizes, *steps, *kinds, *places))
+        return launch("int8_pack_weights", (*sizes, *steps, *kinds, *lines, *places))
 
     def pack(self, xp: Any, w: Any, points: Any) -> tuple[Any, Any, bool]:
         """(packed weights, their sums, whether row sums of a are needed). xp: NumPy or CuPy, whose arrays are given."""
@@ -81,6 +86,8 @@ class Weights:
         rows[..., : self.taps * self.padded] = full.reshape(self.groups, self.columns, -1)
         own = self._points(xp, points, flip)
         sums = rows.astype(xp.int32).sum(-1, dtype=xp.int32) - own * (self.taps * self.across * self.channels)
+        if self.by_words:
+            rows = xp.ascontiguousarray(rows.reshape(self.groups * self.columns, -1, WORD).swapaxes(0, 1))
         return rows, sums.astype(xp.int32), bool((own != 0).any())
 
     def _points(self, xp: Any, points: Any, flip: int) -> Any:

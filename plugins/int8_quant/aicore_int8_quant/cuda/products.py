@@ -17,7 +17,7 @@ from aicore.kernels import Kernel, kernel
 from aicore.ops.activation import Clip, Relu
 from aicore.ops.layout import ChannelsLast
 from aicore.ops.quantized_linear import EIGHT_BITS, MOST_TERMS, MatMulInteger, QLinearMatMul
-from aicore_int8_quant.cuda import tiles
+from aicore_int8_quant.cuda import tile_times, tiles
 from aicore_int8_quant.cuda.launch import Launch, launch, machine
 from aicore_int8_quant.cuda.packing import CHUNK, Ready, Weights, make_ready, padded
 from aicore_int8_quant.cuda.problem import (
@@ -267,8 +267,7 @@ def estimate(
 ) -> float:
     """Taking weights for constant, as they are as a rule."""
     product = product_of(op, types)
-    moved = x_bytes(product)
-    copy = 2 * moved / tiles.BYTES_EACH_SECOND + tiles.LAUNCH_SECONDS if moved else 0.0
+    copy = tile_times.copy_seconds(x_bytes(product))
     return copy + taken(product.sizes, choices[tile], split, ending_of(op, types, product.full))
 
 
@@ -336,8 +335,8 @@ def _kernel(
 
 
 KERNELS: tuple[Kernel, ...] = (
-    *(_kernel(op, "dp4a", tiles.DP4A, reason_against, tiles.dp4a_seconds) for op in OPS),
-    *(_kernel(op, "mma", tiles.MMA, mma_reason, tiles.mma_seconds) for op in OPS),
-    *(_kernel(op, "warpgroup", tiles.WARPGROUP, warpgroup_reason, tiles.warpgroup_seconds) for op in OPS),
-    *(_kernel(op, "wgmma", tiles.WGMMA, wgmma_reason, tiles.wgmma_seconds, splits=(1,)) for op in WGMMA_OPS),
+    *(_kernel(op, "dp4a", tiles.DP4A, reason_against, tile_times.dp4a_seconds) for op in OPS),
+    *(_kernel(op, "mma", tiles.MMA, mma_reason, tile_times.mma_seconds) for op in OPS),
+    *(_kernel(op, "warpgroup", tiles.WARPGROUP, warpgroup_reason, tile_times.warpgroup_seconds) for op in OPS),
+    *(_kernel(op, "wgmma", tiles.WGMMA, wgmma_reason, tile_times.wgmma_seconds, splits=(1,)) for op in WGMMA_OPS),
 )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from aicore.ir import Op, TensorType, numpy_dtype
+from aicore.ir import Op, TensorType, Value, moved_bytes, numpy_dtype
 from aicore.kernels import Kernel, kernel
 from aicore.ops.quantization import (
     DequantizeLinear,
@@ -25,7 +25,10 @@ from aicore_int8_quant.ops.lookup import Int8Lookup
 Types = Sequence["TensorType | None"]
 RANGE_BLOCKS = 512
 """Blocks that look for a range; each leaves two numbers."""
-_RATE = 0.7 * tiles.BYTES_EACH_SECOND
+_LAUNCH_SECONDS, _RANGE_BYTES_EACH_SECOND = 1.0e-6, 2.4e12
+"""Of one of these kernels, and what the search for a range reads, as measured on an H200."""
+_SCATTERED_EACH_SECOND = 4.5e11
+"""Elements whose scales are read one by one."""
 
 
 def _parameters_reason(op: Quantization, types: Types) -> str | None:
@@ -66,18 +69,24 @@ def dynamic_reason(op: DynamicQuantizeLinear, *types: TensorType | None) -> str 
     return None if math.prod(shape_at(types, 0)) else "takes at least one element"
 
 
+def _axis(op: Quantization, types: Types) -> tuple[int, int]:
+    """How many scales there are, and elements side by side that have the same; 1 and 1 for one scale."""
+    if math.prod(shape_at(types, 1)) == 1:
+        return 1, 1
+    shape = shape_at(types, 0)
+    axis = quantized_axis(op.axis, len(shape))
+    return shape[axis], math.prod(shape[axis + 1 :])
+
+
 def _bind(name: str, op: Quantization, types: Types, constants: Sequence[Any]) -> tuple[Launch, ...]:
     x, out = types[0], result_of(op, types)
     assert x is not None  # inference refuses a node without it
     if not out.size:
         return ()
-    shape, along, inner = x.static_shape, 1, 1
-    if math.prod(shape_at(types, 1)) != 1:
-        axis = quantized_axis(op.axis, len(shape))
-        along, inner = shape[axis], math.prod(shape[axis + 1 :])
+    along, inner = _axis(op, types)
     point = 2 if len(types) > 2 and types[2] is not None else NONE
     kinds = (OUT_TYPES[x.dtype], OUT_TYPES[out.dtype])
-    return (launch(name, (math.prod(shape), along, inner, *kinds, 0, 1, point, len(types))),)
+    return (launch(name, (math.prod(x.static_shape), along, inner, *kinds, 0, 1, point, len(types))),)
 
 
 def bind_quantize(op: QuantizeLinear, types: Types, constants: Sequence[Any]) -> tuple[Launch, ...]:
@@ -124,16 +133,26 @@ def lookup_reason(op: Int8Lookup, *types: TensorType | None) -> str | None:
     return static_reason(op, *types)
 
 
-def seconds(passes: int) -> Callable[..., float]:
-    """An estimate: reading x so many times, and writing at most as much."""
+def seconds(op: Op, *types: TensorType | None) -> float:
+    """An estimate: a launch, x and the result."""
+    values = [None if t is None else Value("x", t) for t in types]
+    moved = moved_bytes(op.infer(*values), values)
+    taken = moved / tiles.BYTES_EACH_SECOND if isinstance(moved, int) else 0.0
+    along, inner = _axis(op, types) if isinstance(op, Quantization) else (1, 1)
+    if inner < 4 and along > 1 and (inner > 1 or along % 4):
+        taken = max(taken, math.prod(shape_at(types, 0)) / _SCATTERED_EACH_SECOND)
+    return _LAUNCH_SECONDS + taken
 
-    def estimate(op: Op, *types: TensorType | None) -> float:
-        return passes * (tiles.LAUNCH_SECONDS + 5 * math.prod(shape_at(types, 0)) / _RATE)
 
-    return estimate
+def dynamic_seconds(op: DynamicQuantizeLinear, *types: TensorType | None) -> float:
+    """An estimate: the range in two launches, what follows from it, and quantising."""
+    read = 4 * math.prod(shape_at(types, 0)) / _RANGE_BYTES_EACH_SECOND
+    return 3 * _LAUNCH_SECONDS + read + seconds(op, *types)
 
 
-def _made(op: type[Op], dtypes: frozenset[str], supports: Any, bind: Any, passes: int = 1, room: Any = None) -> Kernel:
+def _made(
+    op: type[Op], dtypes: frozenset[str], supports: Any, bind: Any, estimate: Any = seconds, room: Any = None
+) -> Kernel:
     made = kernel(
         op,
         device="cuda",
@@ -142,7 +161,7 @@ def _made(op: type[Op], dtypes: frozenset[str], supports: Any, bind: Any, passes
         supports=supports,
         bind=bind,
         workspace=room,
-        estimate=seconds(passes),
+        estimate=estimate,
     )
     return made(run_from_plan)
 
@@ -151,6 +170,6 @@ _FLOAT32 = frozenset({"float32"})
 KERNELS: tuple[Kernel, ...] = (
     _made(QuantizeLinear, _FLOAT32, quantize_reason, bind_quantize),
     _made(DequantizeLinear, EIGHT_BITS | {"int32"}, dequantize_reason, bind_dequantize),
-    _made(DynamicQuantizeLinear, _FLOAT32, dynamic_reason, bind_dynamic, passes=2, room=dynamic_workspace),
+    _made(DynamicQuantizeLinear, _FLOAT32, dynamic_reason, bind_dynamic, dynamic_seconds, dynamic_workspace),
     _made(Int8Lookup, EIGHT_BITS, lookup_reason, bind_lookup),
 )

@@ -13,7 +13,7 @@ from aicore.ops.layout import ChannelsLast
 from aicore.ops.quantized_linear import as_conv
 from aicore.ops.window import numbers, output_dims
 from aicore_int8_quant.cuda.launch import Launch, launch
-from aicore_int8_quant.cuda.packing import CHUNK, Weights, padded
+from aicore_int8_quant.cuda.packing import CHUNK, WORD, Weights, padded
 from aicore_int8_quant.cuda.problem import NONE, Sizes, dtype_at, inner_of, operands_of, shape_at
 from aicore_int8_quant.ops.linear import Int8Conv
 
@@ -199,6 +199,21 @@ class Convolution:
     def plain_weights(self) -> Weights:
         """With nothing between the taps, for one thread a result."""
         return replace(self.weights, taps=self.taps, padded=self.channels, tap_step=1, channel_step=self.taps, across=1)
+
+    @property
+    def word_weights(self) -> Weights:
+        """Of four bytes each: channels of one tap, or taps of a row with their channels where these are few."""
+        along = self.channels % WORD != 0
+        across = self.kernel[1] if along else 1
+        return replace(
+            self.weights,
+            taps=self.taps // across,
+            padded=padded(across * self.channels, WORD),
+            tap_step=across,
+            channel_step=self.taps,
+            across=across,
+            by_words=True,
+        )
 
     def direct(self) -> tuple[Sizes, int, int]:
         """(sizes for one thread a result, distance of channels, distance of rows)."""

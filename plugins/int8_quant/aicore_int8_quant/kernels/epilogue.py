@@ -119,8 +119,9 @@ class Finish:
         low, high = float(limits.min - point), float(limits.max - point)
         if self._is_clamped_late:
             least, most = (0.0, None) if isinstance(self.activation, Relu) else _ends(self.activation)
+            codes = low, high
             low = low if least is None else min(max(low, float(np.rint(np.float32(least)))), high)
-            high = high if most is None else max(min(high, float(np.rint(np.float32(most)))), low)
+            high = high if most is None else max(min(high, float(np.rint(np.float32(most)))), codes[0])
         zero, least_code, most_code = (np.asarray(v, np.float32) for v in (point, low, high))
         return zero, least_code, most_code
 

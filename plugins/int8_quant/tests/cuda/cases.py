@@ -195,28 +195,59 @@ def requantised(count: int, seed: int = 0) -> Iterator[Case]:
 
 
 def depthwise(count: int, seed: int = 0) -> Iterator[Case]:
-    """One map for each channel, signed weights; all kinds of results, addends of codes and of floats."""
+    """One channel for each map, signed weights, half of them of windows and strides that a kernel has code for."""
     for number in range(count):
         rng = np.random.default_rng((seed, number, 3))
-        groups, kernel = 4 * int(rng.integers(1, 9)), int(rng.choice([1, 2, 3, 5]))
-        conv = Conv(
-            group=groups,
-            pads=tuple(int(n) for n in rng.integers(0, kernel, 4)),
-            strides=tuple(int(n) for n in rng.integers(1, 3, 2)),
-            dilations=(1, int(rng.integers(1, 3))),
-        )
-        left = _kind(rng)
-        x = codes(rng, (int(rng.integers(1, 3)), groups, int(rng.integers(5, 12)), int(rng.integers(9, 20))), left)
-        w, x_point = codes(rng, (groups, 1, kernel, kernel), "int8"), codes(rng, (), left)
-        if number % 4 == 3:
-            yield ConvInteger(**{f.name: getattr(conv, f.name) for f in fields(Conv)}), (x, w, x_point, None)
-            continue
-        scale = _scale(rng, kernel * kernel, groups)
-        op = Int8Conv(ACTIVATIONS[rng.integers(len(ACTIVATIONS))], conv)
-        (result,) = [op.infer(*(Value("x", type_of(a)) for a in (x, w, scale)))]
-        shape = result.static_shape  # type: ignore[union-attr]
-        bias, addend, addend_scale, addend_point, *y = _fused(rng, groups, shape, (groups, 1, 1))
-        yield op, (x, w, scale, x_point, None, bias, addend, addend_scale, addend_point, *y)
+        groups, maps = 4 * int(rng.integers(1, 9)), int(rng.choice([1, 1, 2, 4, 8]))
+        yield _of_fours(rng, number, groups, 1, maps, (1, 2, 3, 5) if number % 2 else (3, 5), number % 2 == 0)
+
+
+def grouped(count: int, seed: int = 0) -> Iterator[Case]:
+    """Channels and maps of a group in fours, signed weights."""
+    for number in range(count):
+        rng = np.random.default_rng((seed, number, 5))
+        groups, channels, maps = (int(rng.choice(few)) for few in ((1, 2, 3, 8), (4, 8, 12, 16, 32), (4, 8, 12)))
+        yield _of_fours(rng, number, groups, channels, maps, (1, 3, 3, 4), number % 2 == 0)
+
+
+def few(count: int, seed: int = 0) -> Iterator[Case]:
+    """Rows of a window of at most six words, signed weights; images of whole words."""
+    for number in range(count):
+        rng = np.random.default_rng((seed, number, 6))
+        channels, side = [(1, 1), (1, 5), (3, 3), (3, 7), (2, 5), (5, 4), (6, 4)][number % 7]
+        yield _of_fours(rng, number, 1, channels, 4 * int(rng.integers(1, 11)), (side,), True)
+
+
+def of_fours(count: int, seed: int = 0) -> Iterator[Case]:
+    """So many of each kind."""
+    for kind in (depthwise, grouped, few):
+        yield from kind(count, seed)
+
+
+def _of_fours(
+    rng: np.random.Generator, number: int, groups: int, channels: int, maps: int, sides: Any, regular: bool
+) -> Case:
+    """All kinds of results, addends of codes and of floats. regular: equal strides, no dilation."""
+    kernel, strides = int(rng.choice(sides)), tuple(int(n) for n in rng.integers(1, 3, 2))
+    conv = Conv(
+        group=groups,
+        pads=tuple(int(n) for n in rng.integers(0, kernel, 4)),
+        strides=strides[:1] * 2 if regular else strides,
+        dilations=(1, 1) if regular else (1, int(rng.integers(1, 3))),
+    )
+    left = _kind(rng)
+    size = (int(rng.integers(5, 12)), 4 * int(rng.integers(2, 6)) if regular else int(rng.integers(9, 20)))
+    x = codes(rng, (int(rng.integers(1, 3)), groups * channels, *size), left)
+    w = codes(rng, (groups * maps, channels, kernel, kernel), "int8")
+    x_point = codes(rng, (), left) if rng.random() < 0.8 else None
+    if number % 4 == 3:
+        return ConvInteger(**{f.name: getattr(conv, f.name) for f in fields(Conv)}), (x, w, x_point, None)
+    scale = _scale(rng, channels * kernel * kernel, groups * maps)
+    op = Int8Conv(ACTIVATIONS[rng.integers(len(ACTIVATIONS))], conv)
+    (result,) = [op.infer(*(Value("x", type_of(a)) for a in (x, w, scale)))]
+    shape = result.static_shape  # type: ignore[union-attr]
+    bias, addend, addend_scale, addend_point, *y = _fused(rng, groups * maps, shape, (groups * maps, 1, 1))
+    return op, (x, w, scale, x_point, None, bias, addend, addend_scale, addend_point, *y)
 
 
 def usual(rng: np.random.Generator, adds: str, to: str, y_scale: float, activation: Any, maps: int = 48) -> Case:

@@ -118,7 +118,7 @@ def _name(capsule: Any) -> str:
 
 @pytest.fixture(scope="session")
 def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., HostKernels]:
-    """Compiles .cu files of csrc."""
+    """Compiles .cu files of csrc, and files of this folder beside them."""
     compiler = shutil.which("g++")
     if compiler is None:
         pytest.skip("g++ is not installed")
@@ -133,11 +133,11 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., HostKernels
             subprocess.run([compiler, *flags, *emulated, *include, str(source), "-o", str(made)], check=True)
         return made
 
-    def make(*names: str) -> HostKernels:
-        sources = [*(_SOURCES / f"{name}.cu" for name in names), _HERE / "host_run.cpp"]
+    def make(*names: str, beside: Sequence[str] = ("host_run.cpp",)) -> HostKernels:
+        sources = [*(_SOURCES / f"{name}.cu" for name in names), *(_HERE / name for name in beside)]
         with ThreadPoolExecutor(2) as pool:
             objects = list(pool.map(compile_one, sources))
-        library = folder / f"lib{'_'.join(names)}.so"
+        library = folder / f"lib{'_'.join(one.stem for one in sources)}.so"
         subprocess.run([compiler, "-shared", "-o", str(library), *map(str, objects)], check=True)
         return HostKernels(ctypes.CDLL(str(library)))
 

@@ -35,11 +35,12 @@ inline float __int_as_float(int bits) {
     return x;
 }
 
+inline unsigned __umulhi(unsigned a, unsigned b) { return unsigned(std::uint64_t(a) * b >> 32); }
+
 inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned shift) {
     return unsigned((std::uint64_t(high) << 32 | low) >> (shift & 31));
 }
 
-inline int atomicAdd(int *to, int x) { return std::exchange(*to, static_cast<int>(unsigned(*to) + unsigned(x))); }
 inline unsigned atomicAdd(unsigned *to, unsigned x) { return std::exchange(*to, *to + x); }
 inline int atomicMin(int *to, int x) { return std::exchange(*to, std::min(*to, x)); }
 
@@ -51,6 +52,12 @@ inline cudaError_t cudaMemsetAsync(void *to, int value, std::size_t bytes, cudaS
 enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount };
 inline cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr, int) {
     *value = 1;  // so that blocks go from tile to tile
+    return cudaSuccess;
+}
+
+template <class Kernel>
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, Kernel, int, std::size_t) {
+    *blocks = 2;
     return cudaSuccess;
 }
 
@@ -81,6 +88,22 @@ unsigned larger_of_bytes(unsigned a, unsigned b) {
 }
 inline unsigned __vmaxs4(unsigned a, unsigned b) { return larger_of_bytes<std::int8_t>(a, b); }
 inline unsigned __vmaxu4(unsigned a, unsigned b) { return larger_of_bytes<std::uint8_t>(a, b); }
+
+template <class Choose>
+unsigned of_signed_pairs(unsigned a, unsigned b, Choose choose) {
+    unsigned result = 0;
+    for (int shift = 0; shift < 32; shift += 16) {
+        const auto one = choose(static_cast<std::int16_t>(a >> shift), static_cast<std::int16_t>(b >> shift));
+        result |= unsigned(static_cast<std::uint16_t>(one)) << shift;
+    }
+    return result;
+}
+inline unsigned __vmaxs2(unsigned a, unsigned b) {
+    return of_signed_pairs(a, b, [](std::int16_t x, std::int16_t y) { return std::max(x, y); });
+}
+inline unsigned __vmins2(unsigned a, unsigned b) {
+    return of_signed_pairs(a, b, [](std::int16_t x, std::int16_t y) { return std::min(x, y); });
+}
 
 #ifdef INT8_EMULATED
 // Copies that arrive as late as they may, when they are waited for; and mma.sync, whose lanes show each other what they

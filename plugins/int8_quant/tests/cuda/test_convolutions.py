@@ -16,20 +16,21 @@ from aicore.ops.layout import ChannelsLast, images_of, knows_channels
 from aicore.passes.place_channels_last import PlaceChannelsLast
 from aicore.rewrite import Context
 from aicore.runtime import type_of
-from aicore_int8_quant.cuda import convolutions, launch, products
+from aicore_int8_quant.cuda import convolutions, fours, launch, products
 from aicore_int8_quant.cuda.problem import operands_of
 from aicore_int8_quant.ops.linear import Int8Conv, Int8MatMul
 from plugins.int8_quant.tests.cuda import cases
-from plugins.int8_quant.tests.cuda.cases import Case, depthwise, exact, is_convolution, requantised
+from plugins.int8_quant.tests.cuda.cases import Case, exact, is_convolution, of_fours, requantised
 from plugins.int8_quant.tests.cuda.cases import convolutions as random_convolutions
 from plugins.int8_quant.tests.cuda.cases import products as random_products
 
 ON_HOST = ("dp4a", "direct")
+KERNELS = (*convolutions.KERNELS, *fours.KERNELS)
 
 
 @pytest.fixture(scope="module")
 def host(build: Any) -> Any:
-    return build("int8_conv_dp4a", "int8_gemm_dp4a", "depthwise", "pack", "epilogue_kernels")
+    return build("int8_conv_dp4a", "int8_gemm_dp4a", "pack", "epilogue_kernels")
 
 
 def last(case: Case) -> Case:
@@ -44,7 +45,8 @@ def last(case: Case) -> Case:
                 given[i] = None
     for i in images:
         array = given[i] if i >= 0 else None
-        given[i] = array if array is None else np.ascontiguousarray(np.moveaxis(array, 1, -1))
+        if array is not None:
+            given[i] = np.ascontiguousarray(np.moveaxis(array, 1, -1))
     return ChannelsLast(op, 4), tuple(given)
 
 
@@ -56,7 +58,7 @@ def check(host: Any, variant: str, case: Case, **settings: Any) -> None:
     op = op.resolve(*(None if t is None else Value("x", t) for t in types))
     kernel = next(
         k
-        for k in convolutions.KERNELS
+        for k in KERNELS
         if k.variant == variant and k.op is type(op) and k.wraps in (None, type(getattr(op, "inner", None)))
     )
     assert kernel.reason_against(op, *types) is None
@@ -86,33 +88,21 @@ def test_channels_last(variant: str, seed: int, host: Any) -> None:
         check(host, variant, last(case), **settings)
 
 
+@pytest.mark.parametrize("channels", [3, 20])
+def test_padding_behind_an_image_alone(channels: int, host: Any) -> None:
+    """Windows of one pixel begin at the image's first, but there are more of them than pixels."""
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        case = cases.convolution(rng, 2, channels, (5, 7), 6, 1, pads=(0, 0, 1, 2))
+        check(host, "dp4a", last(case), tile="16x64x4", split=1)
+
+
 @pytest.mark.parametrize("adds", ["int8", "uint8"])
 def test_residuals_of_codes(adds: str, host: Any) -> None:
     rng = np.random.default_rng(len(adds))
     for to, y_scale, activation in cases.TARGETS:
         case = last(cases.usual(rng, adds, to, y_scale, activation, maps=36))
         check(host, "dp4a", case, tile="16x64x4", split=1)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_depthwise(seed: int, host: Any) -> None:
-    for case in depthwise(8, seed):
-        check(host, "depthwise", last(case))
-
-
-@pytest.mark.parametrize(
-    ("x", "w", "point", "reason"),
-    [
-        ((1, 6, 6, 6), (6, 1, 3, 3), None, "in fours"),
-        ((1, 6, 6, 4), (8, 1, 3, 3), None, "one map for each channel"),
-        ((1, 6, 6, 8), (8, 1, 3, 3), TensorType("int8", ()), "without a zero point"),
-    ],
-    ids=["channels", "maps", "zero point"],
-)
-def test_depthwise_refuses(x: Any, w: Any, point: Any, reason: str) -> None:
-    types = TensorType("int8", x), TensorType("int8", w), TensorType("float32", ()), None, point
-    kernel = next(k for k in convolutions.KERNELS if k.wraps is Int8Conv and k.variant == "depthwise")
-    assert reason in str(kernel.reason_against(ChannelsLast(Int8Conv(conv=Conv(group=x[-1])), 4), *types))
 
 
 def test_an_addend_that_is_no_image_is_left_out() -> None:
@@ -165,7 +155,7 @@ def test_refusals(x: Any, w: Any, conv: Conv, reason: str) -> None:
     assert reason in str(kernel.reason_against(Int8Conv(conv=conv), *types))
 
 
-@pytest.mark.parametrize("kernel", convolutions.KERNELS + products.KERNELS, ids=lambda k: k.name)
+@pytest.mark.parametrize("kernel", KERNELS + products.KERNELS, ids=lambda k: k.name)
 def test_every_kernel_takes_some_case(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of those that run on a GPU, for any machine that has what the kernel needs."""
     for module in (convolutions, products):
@@ -175,7 +165,7 @@ def test_every_kernel_takes_some_case(kernel: Kernel, monkeypatch: pytest.Monkey
 
 def requantised_and_random(kernel: Kernel) -> Iterator[Case]:
     is_product = kernel.wraps is None and kernel.op in products.OPS
-    for case in (*requantised(24, 2000), *random_convolutions(16, 2000), *depthwise(4), *random_products(16, 2000)):
+    for case in (*requantised(24, 2000), *random_convolutions(16, 2000), *of_fours(4), *random_products(16, 2000)):
         if is_convolution(case) != is_product:
             yield case
 

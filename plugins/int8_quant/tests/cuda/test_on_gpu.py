@@ -20,16 +20,20 @@ from aicore.ops.movement import Transpose
 from aicore.ops.quantized_linear import MatMulInteger
 from aicore.runtime import ReferenceEvaluator, type_of
 from aicore_cpu_numpy.kernels import all_kernels
-from aicore_int8_quant.cuda import convolutions, launch, layout, library_products, pooling, products, quantization
+from aicore_int8_quant.cuda import fours, launch, layout, library_products, pooling, products, quantization
 from aicore_int8_quant.ops.linear import Int8Conv, Int8MatMul
 from plugins.int8_quant.tests.cuda import cases
 from plugins.int8_quant.tests.cuda.cases import Array, Case, exact
+from plugins.int8_quant.tests.cuda.test_convolutions import KERNELS as CONVOLUTIONS
 from plugins.int8_quant.tests.cuda.test_convolutions import back, last, takes
 from plugins.int8_quant.tests.cuda.test_layout import SHAPES
 from plugins.int8_quant.tests.cuda.test_pooling import CASES as POOLS
+from plugins.int8_quant.tests.cuda.test_quantization import SCALES as HARD_SCALES
+from plugins.int8_quant.tests.cuda.test_quantization import SHAPES as QUANTIZED_SHAPES
+from plugins.int8_quant.tests.cuda.test_quantization import hard, large, ways
 
 PRODUCTS = (*products.KERNELS, *library_products.KERNELS)
-KERNELS = (*PRODUCTS, *convolutions.KERNELS)
+KERNELS = (*PRODUCTS, *CONVOLUTIONS)
 PLAIN = [kernel for kernel in KERNELS if kernel.op is not ChannelsLast]
 
 
@@ -107,12 +111,12 @@ def test_products(kernel: Kernel, device: Any) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("kernel", convolutions.KERNELS, ids=name)
+@pytest.mark.parametrize("kernel", CONVOLUTIONS, ids=name)
 def test_convolutions(kernel: Kernel, device: Any) -> None:
     taken = 0
     for number, settings in enumerate(kernel.settings):
         seed = 2000 + number
-        for case in (*cases.convolutions(16, seed), *cases.requantised(24, seed), *cases.depthwise(8, seed)):
+        for case in (*cases.convolutions(16, seed), *cases.requantised(24, seed), *cases.of_fours(8, seed)):
             if not cases.is_convolution(case):
                 continue
             chosen = case if kernel.wraps is None else last(case)
@@ -121,7 +125,7 @@ def test_convolutions(kernel: Kernel, device: Any) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("kernel", [k for k in convolutions.KERNELS if k.wraps is Int8Conv], ids=name)
+@pytest.mark.parametrize("kernel", [k for k in CONVOLUTIONS if k.wraps is Int8Conv], ids=name)
 def test_results_of_whole_chunks(kernel: Kernel, device: Any) -> None:
     """With a residual of codes or without."""
     rng = np.random.default_rng(4)
@@ -131,6 +135,18 @@ def test_results_of_whole_chunks(kernel: Kernel, device: Any) -> None:
             wanted = of_case(case)
             for settings in kernel.settings:
                 check(device, kernel, case, wanted, **settings)
+
+
+@pytest.mark.gpu
+@pytest.mark.sanitize
+@pytest.mark.parametrize("kernel", fours.KERNELS, ids=name)
+def test_four_results_of_a_thread(kernel: Kernel, device: Any) -> None:
+    """Each setting, on windows of each size that a kernel has code for."""
+    taken = 0
+    for number, case in enumerate(cases.of_fours(7, seed=5)):
+        for settings in kernel.settings:
+            taken += check(device, kernel, last(case), constant=number % 3 > 0, **settings)
+    assert taken
 
 
 @pytest.mark.gpu
@@ -210,6 +226,35 @@ def test_pointwise(kernel: Kernel, device: Any) -> None:
     assert taken
 
 
+def kernel_of(sample: Sample) -> Kernel:
+    return next(k for k in quantization.KERNELS if k.op is type(sample.op))
+
+
+@pytest.mark.gpu
+@pytest.mark.sanitize
+@pytest.mark.parametrize("axis", [0, 1, None])
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32"])
+def test_ways_to_find_a_scale(dtype: str, axis: int | None, device: Any) -> None:
+    for shape in QUANTIZED_SHAPES:
+        for sample in ways(shape, dtype, axis):
+            assert check_pointwise(device, kernel_of(sample), sample)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("axis", [0, None])
+def test_hard_numbers(axis: int | None, device: Any) -> None:
+    for scale in HARD_SCALES:
+        for sample in hard(scale, axis):
+            assert check_pointwise(device, kernel_of(sample), sample)
+
+
+@pytest.mark.gpu
+@pytest.mark.sanitize
+def test_large_tensors(device: Any) -> None:
+    for sample in large():
+        assert check_pointwise(device, kernel_of(sample), sample)
+
+
 def check_pointwise(device: Any, kernel: Kernel, sample: Sample) -> bool:
     types = [None if a is None else type_of(a) for a in sample.inputs]
     op = sample.op.resolve(*(None if t is None else Value("x", t) for t in types))
@@ -233,7 +278,7 @@ def test_one_case(kernel: Kernel, constant: bool, device: Any) -> None:
         return
     settings = [kernel.settings[0], kernel.settings[-1]]
     random = (*cases.products(40, seed=3), *cases.convolutions(60, seed=3), *cases.requantised(40, seed=3))
-    for case in (*random, *cases.depthwise(4, seed=3), *cases.fours(40, seed=3)):
+    for case in (*random, *cases.of_fours(4, seed=3), *cases.fours(40, seed=3)):
         chosen = last(case) if kernel.op is ChannelsLast and cases.is_convolution(case) else case
         if check(device, kernel, chosen, None, constant, **settings[0]):
             check(device, kernel, chosen, None, constant, **settings[1])

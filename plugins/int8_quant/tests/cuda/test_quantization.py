@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -57,6 +59,102 @@ def test_quantize_along_an_axis(shape: Any, dtype: str, host: Any) -> None:
     assert check(host, Sample(DequantizeLinear(), (codes, scale, points)))
 
 
+def ways(shape: tuple[int, ...], dtype: str, axis: int | None) -> Iterator[Sample]:
+    """Tensors of this shape and type of codes, by one scale or by one for each place along an axis."""
+    rng, limits = np.random.default_rng(len(shape)), np.iinfo(dtype)
+    scale = rng.uniform(0.01, 3, () if axis is None else shape[axis]).astype(np.float32)
+    attributes = {} if axis is None else {"axis": axis}
+    x = rng.integers(limits.min, limits.max, shape, endpoint=True).astype(dtype)
+    yield Sample(DequantizeLinear(**attributes), (x, scale))
+    if dtype == "int32":
+        return
+    points = rng.integers(limits.min, limits.max, scale.shape, endpoint=True).astype(dtype)
+    real = x.astype(np.float32) * np.float32(0.7)
+    yield Sample(DequantizeLinear(**attributes), (x, scale, points))
+    yield Sample(QuantizeLinear(**attributes), (real, scale, points))
+    yield Sample(QuantizeLinear(output_dtype=dtype, **attributes), (real, scale))
+
+
+def hard(scale: float, axis: int | None) -> Iterator[Sample]:
+    """Halves and their neighbours, ends of the codes, infinities, NaN, subnormal numbers."""
+    with np.errstate(all="ignore"):
+        halves, infinite = np.arange(-260, 261, 0.5, dtype=np.float32) * np.float32(scale), np.float32(np.inf)
+        around = [halves, np.nextafter(halves, infinite), np.nextafter(halves, -infinite)]
+    special = [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, -1e-45, 1e-38, 3e38, -3e38]
+    x = np.concatenate([*around, np.array(special, np.float32)])
+    scales = np.array(scale, np.float32)
+    if axis is not None:
+        x = x[-x.size // 16 * 16 :].reshape(1, 4, -1)
+        scales = np.full(4, scale, np.float32)
+    for points in (np.array([-128, -3, 0, 127], np.int8), np.array([0, 128, 255], np.uint8)):
+        for point in points:
+            yield Sample(QuantizeLinear(), (x, scales, np.full(scales.shape, point)))
+
+
+def large() -> Iterator[Sample]:
+    """Of which a thread takes several fours, with a rest of a turn."""
+    count = 1024 * 4 * 4 * 256 + 1234
+    codes = np.random.default_rng(3).integers(-128, 128, count).astype(np.int8)
+    scale, point = np.array(0.37, np.float32), np.array(-5, np.int8)
+    yield Sample(DequantizeLinear(), (codes, scale, point))
+    yield Sample(QuantizeLinear(), (codes.astype(np.float32), scale, point))
+    yield Sample(Int8Lookup(), (codes, np.arange(256, dtype=np.float32)))
+    for rows in (codes[: count // 1026 * 1026].reshape(-1, 1026), codes[: count // 300 * 300].reshape(-1, 3, 100)):
+        own = np.linspace(0.1, 2, rows.shape[1], dtype=np.float32), np.arange(rows.shape[1]).astype(np.int8)
+        yield Sample(DequantizeLinear(), (rows, *own))
+        yield Sample(QuantizeLinear(), (rows.astype(np.float32), *own))
+
+
+SHAPES = (
+    *((3, 8, 5, 4), (2, 3, 1, 1028), (2, 5, 7, 7), (7, 3), (1027, 2), (5, 1000, 1)),
+    *((64, 12), (3, 1025), (1, 1), (2, 2, 3)),
+)
+"""Rows of whole fours, rows of any length, scales side by side in whole fours and not; turns with a rest."""
+SCALES = (1.0, 0.1, 0.037, 3e-9, 1e-30, 1e-40, 1e30, 3e38, -0.25, 0.0, np.inf, np.nan)
+"""Those that are divided by through their inverse, and others."""
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32"])
+@pytest.mark.parametrize("axis", [0, 1, None])
+def test_every_way_to_find_a_scale(shape: tuple[int, ...], dtype: str, axis: int | None, host: Any) -> None:
+    assert all(check(host, sample) for sample in ways(shape, dtype, axis))
+
+
+@pytest.mark.parametrize("axis", [None, 1], ids=["one scale", "scales that are the same"])
+@pytest.mark.parametrize("scale", SCALES)
+def test_hard_numbers(scale: float, axis: int | None, host: Any) -> None:
+    assert all(check(host, sample) for sample in hard(scale, axis))
+
+
+def test_large_tensors(host: Any) -> None:
+    assert all(check(host, sample) for sample in large())
+
+
+@pytest.fixture(scope="module")
+def division(build: Any) -> ctypes.CDLL:
+    library: ctypes.CDLL = build(beside=("division.cpp",)).library
+    for name in ("wrong_codes", "wrong_mantissas", "wrong_places"):
+        getattr(library, name).restype = ctypes.c_int64
+    return library
+
+
+def test_quotients_around_halves_are_those_of_a_division(division: ctypes.CDLL) -> None:
+    """200 million of them: 83,000 divisors, all halves of codes, their neighbours."""
+    assert division.wrong_codes(ctypes.c_int64(0), ctypes.c_int64(101)) == 0
+    assert division.wrong_codes(ctypes.c_int64((1 << 23) - 400), ctypes.c_int64(1)) == 0
+
+
+@pytest.mark.parametrize("one", [1.0, 127.5, 1.9999999, 1.0000001, 0.3333333, 3.7e17, 1.2e-17])
+def test_quotients_of_every_mantissa_are_those_of_a_division(one: float, division: ctypes.CDLL) -> None:
+    assert division.wrong_mantissas(ctypes.c_float(one)) == 0
+
+
+def test_places_are_divided_exactly(division: ctypes.CDLL) -> None:
+    divisors = [*range(1, 300), *(2**n + k for n in range(9, 31) for k in (-1, 0, 1)), 2**31 - 1]
+    assert [d for d in divisors if division.wrong_places(ctypes.c_int64(d))] == []
+
+
 @pytest.mark.parametrize("count", [1, 255, 5000])
 def test_dynamic(count: int, host: Any) -> None:
     x = np.random.default_rng(count).normal(size=count).astype(np.float32)
@@ -103,3 +201,18 @@ def test_histogram(host: Any) -> None:
 def test_refusals(op: Any, types: Any, reason: str) -> None:
     kernel = next(k for k in quantization.KERNELS if k.op is type(op))
     assert reason in str(kernel.reason_against(op, *(TensorType(*t) for t in types)))
+
+
+def test_estimates_count_bytes() -> None:
+    """A launch of 1 us, and 4 TB a second; a search for the range before."""
+    x, scale = TensorType("float32", (8_000_000,)), TensorType("float32", ())
+    estimates: dict[Any, Any] = {k.op: k.estimate for k in quantization.KERNELS}
+    assert estimates[QuantizeLinear](QuantizeLinear(), x, scale) == pytest.approx(11e-6)
+    codes, sums = (TensorType(dtype, (8_000_000,)) for dtype in ("int8", "int32"))
+    assert estimates[DequantizeLinear](DequantizeLinear(), codes, scale) == pytest.approx(11e-6)
+    assert estimates[DequantizeLinear](DequantizeLinear(), sums, scale) == pytest.approx(17e-6)
+    table = TensorType("int8", (256,))
+    assert estimates[Int8Lookup](Int8Lookup(), codes, table) == pytest.approx(5e-6, rel=1e-3)
+    assert estimates[DynamicQuantizeLinear](DynamicQuantizeLinear(), x) > 20e-6
+    odd, scales = TensorType("int8", (9000, 1001)), TensorType("float32", (1001,))
+    assert estimates[DequantizeLinear](DequantizeLinear(), odd, scales) == pytest.approx(21e-6, rel=0.01)

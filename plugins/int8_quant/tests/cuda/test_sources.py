@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aicore_int8_quant.cuda import tiles
+from aicore_int8_quant.cuda import fours, tiles
 
 PLUGIN = Path(__file__).parents[2]
 CUDA_GE = PLUGIN.parent / "cuda_ge"
@@ -43,6 +43,21 @@ def test_tiles_are_listed_at_their_places(source: str, choices: dict[str, tiles.
         short = (PLUGIN / "csrc" / "int8_mma_short.cu").read_text()
         listed += dict.fromkeys(re.findall(r"launch_mma<Mma(\w+), \w+>", short))
     assert {name: listed.index(name) for name in choices} == {name: tile.index for name, tile in choices.items()}
+
+
+@pytest.mark.parametrize(
+    ("source", "choices", "listed"),
+    [
+        ("depthwise", fours.DEPTHWISE, r"slide<kSide, kStride, (?P<down>\d), (?P<across>\d), kOwn, kUnsigned>"),
+        ("grouped", fours.GROUPED, r"launch_one<kWords, kStride, (?P<across>\d), kUnsigned>"),
+        ("few", fours.FEW, r"convolve_few<kWords, (?P<across>\d), (?P<words>\d), kUnsigned>"),
+    ],
+)
+def test_tiles_of_threads_are_listed_in_order(source: str, choices: dict[str, fours.Tile], listed: str) -> None:
+    text = (PLUGIN / "csrc" / f"{source}.cu").read_text()
+    found = [{name: int(n) for name, n in match.groupdict().items()} for match in re.finditer(listed, text)]
+    sizes = [{"down": 1, "words": 1, **one} for one in found]
+    assert [fours.Tile(i, **one) for i, one in enumerate(sizes)] == list(choices.values())
 
 
 def test_shared_memory_of_the_largest_blocks() -> None:

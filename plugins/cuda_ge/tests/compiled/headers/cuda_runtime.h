@@ -192,7 +192,25 @@ template <class T> T __shfl_sync(unsigned, T value, int from) {
     return static_cast<T>(other);
 }
 
+inline unsigned __ballot_sync(unsigned, bool vote) {
+    const std::size_t self = host::block->current, warp = self / 32 * 32;
+    host::block->fibers[self].shown = vote;
+    host::wait(host::State::kAtWarp);
+    unsigned votes = 0;
+    for (std::size_t lane = 0; lane < 32 && warp + lane < host::block->fibers.size(); lane++) {
+        const host::Fiber &fiber = host::block->fibers[warp + lane];
+        if (fiber.state != host::State::kEnded && fiber.shown != 0) votes |= 1u << lane;
+    }
+    host::wait(host::State::kAtWarp);
+    return votes;
+}
+inline int __popc(unsigned x) { return __builtin_popcount(x); }
+inline int __ffs(int x) { return __builtin_ffs(x); }
+
 // Threads take turns where they wait, so that nothing comes between these two.
+inline int atomicAdd(int *at, int value) {
+    return std::exchange(*at, static_cast<int>(static_cast<unsigned>(*at) + static_cast<unsigned>(value)));
+}
 inline int atomicMax(int *at, int value) {
     const int before = *at;
     if (value > before) *at = value;
