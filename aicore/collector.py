@@ -7,6 +7,7 @@ in time that grows faster than the graph: 10,000 nodes took 1.4 times as long wi
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,8 @@ from contextlib import contextmanager
 _lock = threading.Lock()
 _resting = 0
 _wakes = False
+_modules = 0
+"""How many were imported when the collector was last told of them."""
 
 
 @contextmanager
@@ -35,11 +38,17 @@ def collector_at_rest() -> Iterator[None]:
 
 
 def keep_for_good() -> None:
-    """Tell the collector that what was made so far stays, such as modules that were just imported.
+    """Tell the collector that what was made so far stays, if modules were imported since the last call.
 
     Its next round would walk all of it, which takes as long as importing fifty modules. What is told so is still freed
-    by a full round of the collector. Nothing happens in a process that froze objects itself, which it would undo.
+    by a full round of the collector, which it puts off. So it must not be told of everything a program makes in a loop.
+    Nothing happens in a process that froze objects itself, which it would undo.
     """
-    if not gc.get_freeze_count():
+    global _modules
+    known, _modules = _modules, max(_modules, len(sys.modules))
+    if known == _modules or gc.get_freeze_count():
+        return
+    try:
         gc.freeze()
+    finally:  # whatever interrupts it, since nothing would ever be freed
         gc.unfreeze()  # into the oldest generation

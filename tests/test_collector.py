@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import gc
+import sys
 import weakref
+from collections.abc import Callable
 
+import onnx.parser
 import pytest
 
+import aicore
+from aicore import collector
 from aicore.collector import collector_at_rest, keep_for_good
 
 
@@ -35,22 +40,59 @@ def test_it_stays_off_where_it_was_off() -> None:
         gc.enable()
 
 
-def test_what_stays_is_walked_by_a_full_round_only() -> None:
-    class Item:
-        other: Item
+class Item:
+    """It refers to itself, so that only the collector frees it."""
 
-    one = Item()
-    one.other = one
-    gone = weakref.ref(one)
+    def __init__(self) -> None:
+        self.own = self
+
+
+@pytest.fixture
+def more_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if something had been imported."""
+    monkeypatch.setattr(collector, "_modules", len(sys.modules) - 1)
+
+
+def test_what_stays_is_walked_by_a_full_round_only(more_modules: None) -> None:
+    gone = weakref.ref(Item())
     keep_for_good()
-    del one
     gc.collect(1)
     assert gone() is not None
     gc.collect()
     assert gone() is None
 
 
-def test_what_the_process_froze_stays_frozen() -> None:
+def test_what_is_made_in_a_loop_is_not_told_to_stay() -> None:
+    keep_for_good()
+    gone = weakref.ref(Item())
+    keep_for_good()
+    gc.collect(1)
+    assert gone() is None
+
+
+def test_reading_models_in_a_loop_keeps_no_garbage() -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) { y = Relu(x) }'
+    )
+    aicore.load(model)
+    gone = weakref.ref(Item())
+    aicore.load(model)
+    gc.collect(1)
+    assert gone() is None
+
+
+def test_an_interrupt_leaves_nothing_frozen(more_modules: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(freeze: Callable[[], None] = gc.freeze) -> None:
+        freeze()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(gc, "freeze", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        keep_for_good()
+    assert gc.get_freeze_count() == 0
+
+
+def test_what_the_process_froze_stays_frozen(more_modules: None) -> None:
     gc.freeze()
     try:
         frozen = gc.get_freeze_count()

@@ -110,3 +110,7 @@ def __getattr__(name: str) -> Any:
     if name not in CORE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return CORE[name]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *CORE})

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from aicore.collector import collector_at_rest, keep_for_good
 from aicore.config import Config
 from aicore.errors import PluginError
-from aicore.plugins.conflicts import Contest, find_duplicates, find_owners, find_tangles
+from aicore.plugins.conflicts import Contest, find_duplicates, find_owners, find_tangles, import_shared
 from aicore.plugins.discovery import Candidate
 from aicore.plugins.loading import Contribution, UnavailableError, load_plugin
 from aicore.plugins.states import PluginRecord, State
@@ -79,6 +79,10 @@ def activate(candidates: Iterable[Candidate], config: Config) -> Activated:
         outcomes = [_load(candidate, rehearsals.get(candidate.record.name)) for candidate in candidates]
         keep_for_good()
     loaded = {o.record.name: (o.record, o.contribution) for o in outcomes if o.contribution is not None}
+    broken = import_shared(loaded)
+    if broken:
+        outcomes = [_without(outcome, broken.get(outcome.record.name)) for outcome in outcomes]
+        loaded = {name: found for name, found in loaded.items() if name not in broken}
     conflicts = {**find_tangles(loaded), **find_duplicates(loaded, CORE)}
     outcomes = [_settle(outcome, conflicts) for outcome in outcomes]
     for outcome in outcomes:
@@ -109,6 +113,11 @@ def _load(candidate: Candidate, rehearsal: Rehearsal | None) -> _Outcome:
         return _fail(record, error, symptom_of(str(error)))
     record = replace(record, state=State.PROBED, seconds=time.perf_counter() - started)
     return _Outcome(record, contribution)
+
+
+def _without(outcome: _Outcome, error: PluginError | None) -> _Outcome:
+    """What is left of a plugin when this is wrong with it."""
+    return outcome if error is None else _fail(outcome.record, error, symptom_of(str(error)))
 
 
 def _settle(outcome: _Outcome, conflicts: Mapping[str, str]) -> _Outcome:

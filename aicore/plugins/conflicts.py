@@ -6,12 +6,13 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from aicore.errors import AicoreError
+from aicore.errors import AicoreError, PluginError
 from aicore.plugins.device_names import parse_device
 from aicore.plugins.loading import Contribution
 from aicore.plugins.states import PluginRecord
 
 if TYPE_CHECKING:
+    from aicore.kernels import Kernel
     from aicore.passes import Pass
 
 Loaded: TypeAlias = Mapping[str, tuple[PluginRecord, Contribution]]
@@ -25,6 +26,18 @@ class Contest(NamedTuple):
 
     priority: int
     reason: str
+
+
+def import_shared(loaded: Loaded) -> dict[str, PluginError]:
+    """Import the families of kernels that are to be compared, and why those of a plugin cannot be, by its name."""
+    shared = _shared_ops(loaded)
+    broken: dict[str, PluginError] = {}
+    for name, (_, contribution) in loaded.items():
+        try:
+            _compared(contribution, shared)
+        except PluginError as error:
+            broken[name] = error
+    return broken
 
 
 def find_duplicates(loaded: Loaded, core_ops: Collection[str]) -> dict[str, str]:
@@ -113,21 +126,24 @@ def _shared_ops(loaded: Loaded) -> set[tuple[str, str]]:
 
 
 def _claims(contribution: Contribution, shared: Collection[tuple[str, str]]) -> Iterator[Claim]:
-    """shared: a family of kernels for nothing else is not imported only to be compared."""
-    from aicore.kernels.family import KernelFamily, load_kernels, op_names  # see _shared_ops
-
     for op in contribution.ops:
         yield "op", op.__name__
-    items = (
-        item
-        for item in contribution.kernels
-        if not isinstance(item, KernelFamily) or any((item.device, op) in shared for op in op_names(item))
-    )
-    for kernel in load_kernels(items):
+    for kernel in _compared(contribution, shared):
         held = () if kernel.wraps is None else (kernel.wraps.__module__, kernel.wraps.__qualname__)
         yield "kernel", kernel.device, kernel.variant, kernel.op.__module__, kernel.op.__qualname__, *held
     for a_pass in contribution.passes:
         yield "pass", a_pass.name
+
+
+def _compared(contribution: Contribution, shared: Collection[tuple[str, str]]) -> tuple[Kernel, ...]:
+    """Its kernels without families for nothing that is shared, which are not imported only to be compared."""
+    from aicore.kernels.family import KernelFamily, load_kernels, op_names  # see _shared_ops
+
+    return load_kernels(
+        item
+        for item in contribution.kernels
+        if not isinstance(item, KernelFamily) or any((item.device, op) in shared for op in op_names(item))
+    )
 
 
 def _losers(claim: Claim, names: list[str], loaded: Loaded) -> list[str]:

@@ -113,7 +113,9 @@ def test_sub_graphs_and_sparse_tensors_of_the_package() -> None:
     assert np.array_equal(constant.constant.array, np.array([0, 5], np.float32))
 
 
-@pytest.mark.parametrize("other", [onnx.GraphProto(), onnx.NodeProto(), object(), 3])
+@pytest.mark.parametrize(
+    "other", [onnx.GraphProto(), onnx.NodeProto(), onnx.ModelProto, protos.ModelProto, object(), 3]
+)
 def test_another_message_is_no_model(other: Any) -> None:
     with pytest.raises(TypeError, match=r"a model is a path, bytes or an onnx\.ModelProto"):
         load_model(other)

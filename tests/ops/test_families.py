@@ -44,6 +44,10 @@ def test_an_op_by_name() -> None:
     assert next(iter(ops.CORE)) in ops.CORE
 
 
+def test_every_op_is_listed() -> None:
+    assert set(ops.CORE) < set(dir(ops))
+
+
 def test_a_name_that_no_op_has() -> None:
     assert "Nonsense" not in ops.CORE
     assert ops.CORE.get("Nonsense") is None

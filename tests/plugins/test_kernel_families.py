@@ -96,6 +96,19 @@ def test_two_plugins_with_one_kernel_of_families(environment: Any) -> None:
             found.plugin(name)
 
 
+def test_a_family_that_cannot_be_imported_to_be_compared_fails_its_plugin_alone(environment: Any) -> None:
+    module = install(environment, "broken", "Softsign", "other", "raise RuntimeError('no such kernel')")
+    install(environment, "quick", "Softsign", "quick")
+    found = registry(environment)
+    reason = f"kernels {module} of plugin broken: its import raised RuntimeError: no such kernel"
+    with pytest.raises(PluginError, match=reason):
+        found.plugin("broken")
+    (record,) = [one for one in found.activate().records if one.name == "broken"]
+    assert (record.state, record.finding, record.reason) == (State.FAILED, "broken hook", reason)
+    program = aicore.compile(graph("Softsign"), "cpu", registry=found, optimize=False)
+    assert np.array_equal(program.run({"x": X})["y"], np.tanh(X))
+
+
 def test_a_rehearsal_imports_every_family(environment: Any) -> None:
     """What kills the process does so in the child."""
     install(environment, "deadly", "MyOwn", "quick", "import ctypes; ctypes.string_at(0)")

@@ -59,5 +59,5 @@ __all__ = [
 
 def is_message(value: object, name: str) -> bool:
     """Whether it is a message of that name, such as `GraphProto`, made here or by the onnx package."""
-    descriptor = getattr(value, "DESCRIPTOR", None)
+    descriptor = getattr(type(value), "DESCRIPTOR", None)  # of a class it is no message
     return getattr(descriptor, "full_name", "") == f"onnx.{name}"

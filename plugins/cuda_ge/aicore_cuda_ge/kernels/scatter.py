@@ -26,6 +26,8 @@ seconds = seconds_of(bytes_per_second=1.2e12, launch_seconds=4.4e-6)
 _SUMS: dict[str, int] = {"float32": 0, "float64": 1, "int32": 2, "int64": 3, "uint32": 2, "uint64": 3}
 """The enum SumType; integers wrap, whether they are signed or not."""
 _WARP, _MOST_LANES = 32, 128
+_LONGEST_SLICE = 65535 * _MOST_LANES
+"""A grid has no more blocks along a slice."""
 _TARGETS_EACH_SECOND, _TARGETS_SECONDS = 3e12, 1.5e-9
 """That threads which look for their updates compare, in all; and how long a warp alone takes for one."""
 
@@ -39,8 +41,11 @@ def supports(op: Any, *types: TensorType | None) -> str | None:
 def sums_reason(op: ScatterND, *types: TensorType | None) -> str | None:
     if op.reduction != "add":
         return f"adds; the reduction is {op.reduction}"
-    dtype = _of(types, 0).dtype
-    return _reason_against_sizes(*types) if dtype in _SUMS else f"does not add {dtype}"
+    if (dtype := _of(types, 0).dtype) not in _SUMS:
+        return f"does not add {dtype}"
+    if reason := _reason_against_sizes(*types):
+        return reason
+    return f"adds slices of at most {_LONGEST_SLICE} elements" if _slices(types)[1] > _LONGEST_SLICE else None
 
 
 def _reason_against_sizes(*types: TensorType | None) -> str | None:

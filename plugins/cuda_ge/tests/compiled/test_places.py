@@ -189,6 +189,14 @@ def test_what_is_not_summed() -> None:
     assert "known in numbers" in reason(ScatterND("add"), "float32", None)
 
 
+@pytest.mark.parametrize(("more", "told"), [(0, "None"), (1, "slices of at most 8388480 elements")])
+def test_the_longest_slice_that_is_summed(more: int, told: str) -> None:
+    """As many blocks as a grid has along y, of 128 elements each."""
+    length = 65535 * 128 + more
+    types = TensorType("float32", (2, length)), TensorType("int64", (3, 1)), TensorType("float32", (3, length))
+    assert told in str(sums().reason_against(ScatterND("add"), *types))
+
+
 @pytest.mark.parametrize("index", [-6, 5])
 def test_indices_out_of_range_are_told(index: int, host: Any) -> None:
     x, updates = np.zeros(5, np.float32), np.ones(2, np.float32)

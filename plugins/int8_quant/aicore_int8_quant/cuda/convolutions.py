@@ -49,8 +49,9 @@ def reason_against(op: Op, *types: TensorType | None) -> str | None:
     elements = found.images * found.pixels * found.groups * max(found.channels, found.per_tap)
     reach = sum(k * d for k, d in zip(found.kernel, found.dilation, strict=True)) + sum(found.begin)
     margin = reach * (found.size[1] + reach) * found.groups * found.per_tap
+    ends = max((o - 1) * s for o, s in zip(found.out, found.stride, strict=True)) * found.groups * found.per_tap
     outputs = found.images * found.positions * found.groups * found.maps
-    if max(elements + margin, found.copied_bytes, outputs) > products.LARGEST:
+    if max(elements + margin, ends, found.copied_bytes, outputs) > products.LARGEST:  # ends: in padding, maybe
         return "takes images of fewer than 2**31 elements"
     return products.size_reason(found.sizes)
 

@@ -61,7 +61,8 @@ def depthwise_reason(op: Op, *types: TensorType | None) -> str | None:
     found = convolution_of(op, *types)
     if found.channels != 1 or found.groups % WORD:
         return "takes one channel for each result, channels in fours"
-    return None if WORD % found.maps == 0 or found.maps % WORD == 0 else "takes 1, 2 or fours of maps for each channel"
+    fits = found.maps in (1, 2) or found.maps % WORD == 0
+    return None if fits else "takes 1, 2 or fours of maps for each channel"
 
 
 def grouped_reason(op: Op, *types: TensorType | None) -> str | None:
@@ -79,6 +80,8 @@ def few_reason(op: Op, *types: TensorType | None) -> str | None:
         return "takes one group, and taps of a row next to each other"
     if found.channels % WORD == 0 or found.kernel[1] * found.channels > MOST_WORDS * WORD:
         return f"takes rows of windows of at most {MOST_WORDS} words, of channels not in fours"
+    if not found.pixels:
+        return "takes images of at least one pixel"  # reads at the ends of x are moved into x
     return "takes images that are whole words" if found.images * found.pixels * found.channels % WORD else None
 
 

@@ -119,9 +119,39 @@ def test_estimates_grow_with_the_images_and_differ_among_tiles(variant: str) -> 
         ("few", (1, 6, 6, 4), (8, 4, 3, 3), None, "not in fours"),
         ("few", (1, 6, 6, 9), (8, 9, 3, 3), None, "at most 6 words"),
         ("few", (1, 5, 5, 3), (8, 3, 3, 3), None, "whole words"),
+        ("few", (1, 0, 4, 3), (8, 3, 1, 1), None, "at least one pixel"),
     ],
 )
 def test_refusals(variant: str, x: Any, w: Any, point: Any, reason: str) -> None:
     types = TensorType("int8", x), TensorType("int8", w), TensorType("float32", ()), None, point
     kernel = next(k for k in fours.KERNELS if k.wraps is Int8Conv and k.variant == variant)
     assert reason in str(kernel.reason_against(ChannelsLast(Int8Conv(conv=Conv(group=x[-1] // w[1])), 4), *types))
+
+
+@pytest.mark.parametrize("variant", KINDS)
+def test_no_maps_are_no_fault(variant: str) -> None:
+    channels, group = {"depthwise": (8, 8), "grouped": (8, 2), "few": (3, 1)}[variant]
+    x, w = TensorType("int8", (1, 6, 6, channels)), TensorType("int8", (0, channels // group, 3, 3))
+    types = [x, w, TensorType("float32", ())]
+    kernel = next(k for k in fours.KERNELS if k.wraps is Int8Conv and k.variant == variant)
+    op = ChannelsLast(Int8Conv(conv=Conv(group=group)), 4)
+    assert kernel.reason_against(op, *types) is None
+    assert kernel.bind is not None
+    assert kernel.bind(op, types, [None] * len(types), **kernel.settings[0]) == ()
+
+
+@pytest.mark.parametrize("variant", KINDS)
+def test_rows_of_pixels_that_end_far_in_the_padding(variant: str) -> None:
+    """The last of three windows begins 16 bytes of a pixel times 2 * stride behind the first: below 2**31, or not."""
+    channels, group = {"depthwise": (16, 16), "grouped": (16, 1), "few": (3, 1)}[variant]
+    types = TensorType("int8", (1, 1, 4, channels)), TensorType("int8", (16, channels // group, 1, 1))
+    kernel = next(k for k in fours.KERNELS if k.wraps is Int8Conv and k.variant == variant)
+
+    def reason(stride: int) -> str:
+        conv = Conv(group=group, strides=(1, stride), pads=(0, 0, 0, 2 * stride))
+        op = ChannelsLast(Int8Conv(conv=conv), 4)
+        return str(kernel.reason_against(op, *types, TensorType("float32", ())))
+
+    bytes_of_pixel = 16 * group
+    assert reason((2**30 - 1) // bytes_of_pixel) == "None"
+    assert "fewer than 2**31 elements" in reason(2**30 // bytes_of_pixel)

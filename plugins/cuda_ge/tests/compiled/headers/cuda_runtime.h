@@ -267,6 +267,7 @@ inline cudaError_t cudaOccupancyMaxActiveClusters(int *count, const void *, cons
 template <class... Wanted, class... Given>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*kernel)(Wanted...), Given &&...arguments) {
     if (config->dynamicSmemBytes > 4 * aicore::kMostShared) return cudaErrorInvalidValue;
+    if (config->gridDim.y > 65535 || config->gridDim.z > 65535) return cudaErrorInvalidConfiguration;
     gridDim = config->gridDim;
     blockDim = config->blockDim;
     unsigned blocks = 1;
