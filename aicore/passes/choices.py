@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeAlias
 
-from aicore.errors import ConfigError
+from aicore.errors import ConfigError, meant
 from aicore.passes.base import Pass, RulePass, is_required
 from aicore.records import dataclass
 
@@ -130,10 +130,7 @@ def _check_option(one: Pass, field: str, value: Option) -> None:
 
 
 def _meant(name: str, known: set[str]) -> str:
-    import difflib  # choices are looked up in every process, and are rarely wrong
-
-    close = difflib.get_close_matches(name, known, 1)
-    return f"; did you mean {close[0]!r}?" if close else f"; there are: {', '.join(sorted(known)) or 'none'}"
+    return meant(name, known) or f"; there are: {', '.join(sorted(known)) or 'none'}"
 
 
 def _written(value: Any) -> str:

@@ -8,7 +8,7 @@ from dataclasses import asdict, field
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
-from aicore.errors import ConfigError, GraphError
+from aicore.errors import ConfigError, GraphError, meant
 from aicore.ir import Graph, VersionPrinter
 from aicore.passes.base import Pass
 from aicore.passes.choices import options_text
@@ -144,9 +144,8 @@ class PassTrace(View):
         found = [step for step in self.steps if step.name == name]
         if not found:
             known = list(dict.fromkeys(step.name for step in self.steps))
-            close = difflib.get_close_matches(name, known, 1)
-            hint = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(known)}"
-            raise ConfigError(f"no pass that ran is called {name!r}; {hint}")
+            hint = meant(name, known) or f"; there are: {', '.join(known)}"
+            raise ConfigError(f"no pass that ran is called {name!r}{hint}")
         return found
 
     def step(self, name: str) -> PassStep:
